@@ -1,0 +1,29 @@
+#pragma once
+// The collectives of the plan, built from exchanges over a list of members: exact bytes, a fixed order of sums, any back end.
+// A buffer of members.size() equal parts; part j belongs to member j. All are called by every member with the same arguments.
+#include <span>
+
+#include "ballast/codec/codec.h"
+#include "ballast/comm/communicator.h"
+
+namespace ballast {
+
+struct Hop {
+  std::span<const int64_t> members;  // world ranks, in coordinate order
+  int64_t index;                     // which of them this rank is
+  uint64_t tag;
+  Purpose purpose;
+};
+
+// all-gather in place: `buffer` holds members * part_bytes; this rank's part is filled already. Each member sends its part to every other:
+// (n - 1) * part_bytes sent per member.
+void gather(Communicator& communicator, const Hop& hop, void* buffer, int64_t part_bytes);
+
+// reduce-scatter: `source` holds n * part elements (fp32); result (part elements, fp32) = sum over members in member order 0..n-1 of
+// decode(encode(part of that member)), this rank's own part included; written to `result` (may alias this rank's part of source), or added if `accumulate`.
+// Each member sends (n - 1) * codec.encoded_bytes(part). `wire` is scratch of reduce_wire_bytes(codec, n, part) bytes.
+void reduce_scatter(Communicator& communicator, const Hop& hop, const Codec& codec, const float* source, int64_t part, float* result, bool accumulate,
+                    void* wire);
+int64_t reduce_wire_bytes(const Codec& codec, int64_t members, int64_t part);
+
+}  // namespace ballast
