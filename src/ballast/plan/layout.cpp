@@ -1,0 +1,64 @@
+#include "ballast/plan/layout.h"
+
+#include <algorithm>
+
+namespace ballast {
+
+int64_t MicroBatchLayout::tokens() const {
+  int64_t sum = 0;
+  for (const Piece& piece : pieces) sum += piece.length;
+  return sum;
+}
+
+int64_t MicroBatchLayout::slots() const {
+  int64_t sum = 0;
+  for (const Piece& piece : pieces) sum += piece.length + piece.padding;
+  return sum;
+}
+
+int64_t Layout::tokens() const {
+  int64_t sum = 0;
+  for (const auto& rank : ranks) for (const MicroBatchLayout& batch : rank) sum += batch.tokens();
+  return sum;
+}
+
+int64_t Layout::slots() const {
+  int64_t sum = 0;
+  for (const auto& rank : ranks) for (const MicroBatchLayout& batch : rank) sum += batch.slots();
+  return sum;
+}
+
+double Layout::imbalance() const {
+  int64_t largest = 0;
+  for (const auto& rank : ranks) {
+    int64_t sum = 0;
+    for (const MicroBatchLayout& batch : rank) sum += batch.slots();
+    largest = std::max(largest, sum);
+  }
+  const int64_t all = slots();
+  return all == 0 ? 1.0 : static_cast<double>(largest) * static_cast<double>(ranks.size()) / static_cast<double>(all);
+}
+
+uint64_t Layout::fingerprint() const {
+  uint64_t hash = 0x9e3779b97f4a7c15ull;
+  const auto mix = [&hash](uint64_t value) {
+    hash ^= value + 0x9e3779b97f4a7c15ull + (hash << 6) + (hash >> 2);
+    hash *= 0xff51afd7ed558ccdull;
+    hash ^= hash >> 33;
+  };
+  for (const auto& rank : ranks) {
+    mix(rank.size());
+    for (const MicroBatchLayout& batch : rank) {
+      mix(batch.pieces.size());
+      for (const Piece& piece : batch.pieces) {
+        mix(piece.sample);
+        mix(static_cast<uint64_t>(piece.begin));
+        mix(static_cast<uint64_t>(piece.length));
+        mix(static_cast<uint64_t>(piece.padding));
+      }
+    }
+  }
+  return hash;
+}
+
+}  // namespace ballast
