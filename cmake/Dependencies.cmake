@@ -30,6 +30,10 @@ add_library(ballast_torch INTERFACE)
 add_library(ballast::torch ALIAS ballast_torch)
 target_include_directories(ballast_torch SYSTEM INTERFACE "${torch_root}/include" "${torch_root}/include/torch/csrc/api/include")
 target_compile_definitions(ballast_torch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED)
+# at::parallel_for is a header template that runs serially, without a word, in code compiled without OpenMP. libgomp's
+# soname is that of the copy in the wheel, so one copy is loaded.
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+target_link_libraries(ballast_torch INTERFACE OpenMP::OpenMP_CXX)
 # libtorch_cpu of the CUDA wheel names libcupti and libcudart, which stand in wheels of their own.
 file(GLOB cuda_stubs "${BALLAST_WHEELS}/nvidia/cu13/lib")
 target_link_libraries(ballast_torch INTERFACE "${torch_root}/lib/libtorch_cpu.so" "${torch_root}/lib/libc10.so")
