@@ -16,6 +16,10 @@ int64_t CodecSpec::encoded_bytes(int64_t elements) const {
   return 0;
 }
 
+int64_t reduce_wire_bytes(const CodecSpec& codec, int64_t members, int64_t part) {
+  return 2 * members * codec.encoded_bytes(part);
+}
+
 CodecSpec parse_codec(const std::string& text) {
   const std::vector<std::string> known{"fp32", "bf16", "fp16"};
   for (const std::string& name : known) {

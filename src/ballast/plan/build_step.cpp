@@ -1,0 +1,287 @@
+#include "ballast/plan/build_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "ballast/base/check.h"
+#include "ballast/plan/hops.h"
+#include "ballast/plan/segment_ops.h"
+
+namespace ballast {
+
+namespace {
+
+// One compute operation before its weights are known, with what must stand around it in program order.
+struct Entry {
+  Op op;
+  std::vector<int64_t> groups;     // groups whose weights it reads
+  std::vector<int64_t> gradients;  // trainable groups that it contributes to
+};
+
+// A stretch of entries during which a group's full weights are in place.
+struct Use {
+  int64_t group;
+  size_t first;                    // index of the first entry that reads it
+  Movement movement;
+};
+
+class Builder {
+ public:
+  Builder(const Recipe& recipe, int64_t rank, std::span<const MicroBatchLayout> micro_batches, Work work)
+      : recipe_(recipe), rank_(rank), micro_batches_(micro_batches), work_(work), state_(persistent_state(recipe, rank)) {
+    graph_.buffers = state_.buffers;
+    graph_.persistent = static_cast<int32_t>(state_.buffers.size());
+    graph_.lanes = static_cast<int16_t>(1 + recipe.topology.level_count());
+    for (size_t g = 0; g < recipe.model.groups.size(); ++g) places_.push_back(place_group(recipe, g));
+    refreshed_.assign(places_.size(), false);
+    full_gradient_.assign(places_.size(), kNoBuffer);
+    contributions_left_.assign(places_.size(), 0);
+  }
+
+  StepGraph build() {
+    if (work_ == Work::Collect) {
+      for (size_t g = 0; g < places_.size(); ++g) collect(static_cast<int64_t>(g));
+    } else {
+      for (size_t m = 0; m < micro_batches_.size(); ++m) lay_out_micro_batch(m);
+      emit_entries();
+      if (work_ == Work::Train) emit_updates();
+    }
+    add_data_dependencies(graph_);
+    plan_arena(graph_);
+    check_graph(graph_);
+    return std::move(graph_);
+  }
+
+ private:
+  // --- the compute operations of one micro-batch, in order -------------------------------------------------------------
+  void lay_out_micro_batch(size_t index) {
+    SegmentOps ops(recipe_, graph_, micro_batches_[index], static_cast<int32_t>(index));
+    const auto& segments = recipe_.model.segments;
+    const auto enter = [&](Op op, const Segment& segment, bool gradients) {
+      Entry entry;
+      entry.groups = op.what == what::kBackward && segment.kind == SegmentKind::Embedding ? std::vector<int64_t>{} : segment.groups;
+      if (gradients) {
+        for (int64_t g : segment.groups) if (places_[static_cast<size_t>(g)].group->trainable) entry.gradients.push_back(g);
+      }
+      entry.op = std::move(op);
+      graph_.scratch_bytes = std::max(graph_.scratch_bytes, ops.scratch(segment, entry.op));
+      entries_.push_back(std::move(entry));
+    };
+    const auto count = static_cast<int64_t>(segments.size());
+    const int64_t lowest = lowest_trained_segment();
+    for (int64_t s = 0; s < count; ++s) {
+      const Segment& segment = segments[static_cast<size_t>(s)];
+      if (segment.kind == SegmentKind::Head) {
+        enter(work_ == Work::Train ? ops.head_train(s) : ops.head_loss(s), segment, work_ == Work::Train);
+      } else {
+        enter(ops.forward(s), segment, false);
+      }
+    }
+    if (work_ != Work::Train) return;
+    for (int64_t s = count - 2; s >= lowest; --s) {
+      const Segment& segment = segments[static_cast<size_t>(s)];
+      if (ops.recomputes(segment) && segment.kind != SegmentKind::Attend) enter(ops.recompute(s), segment, false);
+      enter(ops.backward(s), segment, true);
+    }
+  }
+
+  int64_t lowest_trained_segment() const {
+    for (size_t s = 0; s < recipe_.model.segments.size(); ++s) {
+      for (int64_t g : recipe_.model.segments[s].groups) {
+        if (places_[static_cast<size_t>(g)].group->trainable) return static_cast<int64_t>(s);
+      }
+    }
+    return static_cast<int64_t>(recipe_.model.segments.size());
+  }
+
+  // --- weights: where they are read, and gathers ahead of the reads ---------------------------------------------------
+  // Entries of one block in one pass of a micro-batch (or in both passes, where the row keeps the weights) share one gather.
+  void find_uses() {
+    std::map<std::array<int64_t, 4>, BufferId> gathered;  // group, micro-batch, backward, block
+    for (size_t e = 0; e < entries_.size(); ++e) {
+      Op& op = entries_[e].op;
+      const bool backward = op.what == what::kBackward || op.what == what::kRecompute;
+      for (int64_t g : entries_[e].groups) {
+        const GroupPlace& place = places_[static_cast<size_t>(g)];
+        const auto [found, fresh] = gathered.try_emplace({g, op.micro_batch, backward && !place.row->keep, block_of(op)}, kNoBuffer);
+        if (fresh) {
+          found->second = place.weights == kSelf ? state_.groups[static_cast<size_t>(g)].weights
+                                                 : new_buffer("gathered." + place.group->name, recipe_.compute, {place.padded});
+          uses_.push_back({g, e, backward ? Movement::BackwardGather : Movement::ForwardGather});
+          use_buffers_.push_back(found->second);
+        }
+        op.weights.push_back(found->second);
+      }
+    }
+  }
+
+  // Blocks by index; embedding and head count as blocks of their own.
+  int64_t block_of(const Op& op) const {
+    const Segment& segment = recipe_.model.segments[static_cast<size_t>(op.segment)];
+    return segment.layer >= 0 ? segment.layer : recipe_.model.config.layers + op.segment;
+  }
+
+  void emit_entries() {
+    find_uses();
+    size_t next = 0;
+    for (size_t e = 0; e < entries_.size(); ++e) {
+      // Uses that start here are due; `prefetch` more may run ahead behind this entry's compute.
+      size_t due = next;
+      while (due < uses_.size() && uses_[due].first <= e) ++due;
+      const size_t ahead = std::min(uses_.size(), due + static_cast<size_t>(recipe_.prefetch));
+      for (; next < ahead; ++next) bring_weights(uses_[next], use_buffers_[next]);
+      emit_entry(entries_[e], e);
+    }
+  }
+
+  void bring_weights(const Use& use, BufferId buffer) {
+    const auto g = static_cast<size_t>(use.group);
+    const GroupPlace& place = places_[g];
+    refresh(g);
+    if (place.weights == kSelf) return;
+    HopWriter hops(recipe_, rank_, graph_, use.group);
+    hops.take_shard(place, place.weights, state_.groups[g].weights, buffer);
+    hops.gather(*place.row, use.movement, place.weights, kSelf, buffer, recipe_.compute, 0);
+  }
+
+  // Rule 1: new weights from optimizer shard to weight shard, before the group's first use.
+  void refresh(size_t g) {
+    const GroupPlace& place = places_[g];
+    if (refreshed_[g] || !place.group->trainable) return;
+    refreshed_[g] = true;
+    HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g));
+    hops.gather(*place.row, Movement::Refresh, place.optimizer, place.weights, state_.groups[g].weights, recipe_.compute,
+                place.shard(recipe_.topology, rank_, place.weights).begin);
+  }
+
+  // --- an entry with the gradient work around it ----------------------------------------------------------------------
+  void emit_entry(Entry& entry, size_t index) {
+    const auto m = entry.op.micro_batch;
+    for (int64_t g : entry.gradients) {
+      const auto at = static_cast<size_t>(g);
+      if (contributions_left_[at] == 0) {  // the first contribution of this micro-batch
+        contributions_left_[at] = count_contributions(g, m, index);
+        prepare_gradient(at, m);
+      }
+    }
+    for (int64_t g : entry.gradients) entry.op.gradients.push_back(full_gradient_[static_cast<size_t>(g)]);
+    graph_.ops.push_back(entry.op);
+    for (int64_t g : entry.gradients) {
+      if (--contributions_left_[static_cast<size_t>(g)] == 0) reduce(static_cast<size_t>(g), m);
+    }
+  }
+
+  int64_t count_contributions(int64_t g, int32_t micro_batch, size_t from) const {
+    int64_t count = 0;
+    for (size_t e = from; e < entries_.size() && entries_[e].op.micro_batch == micro_batch; ++e) {
+      count += std::count(entries_[e].gradients.begin(), entries_[e].gradients.end(), g);
+    }
+    return count;
+  }
+
+  // The full fp32 gradient that kernels add to: the persistent one where a rank keeps it whole, else a step buffer.
+  void prepare_gradient(size_t g, int32_t micro_batch) {
+    const GroupPlace& place = places_[g];
+    const bool whole = place.gradients == kSelf;
+    full_gradient_[g] = whole ? state_.groups[g].gradients : new_buffer("gradient." + place.group->name, DType::Float32, {place.padded});
+    if (whole && micro_batch > 0) return;
+    Op zero;
+    zero.what = what::kZero;
+    zero.group = static_cast<int32_t>(g);
+    zero.micro_batch = micro_batch;
+    zero.outputs = {full_gradient_[g]};
+    graph_.ops.push_back(std::move(zero));
+  }
+
+  // Rules 4 and 5: to the gradient shard after each micro-batch; after the last one on to the optimizer shard and over the replicas.
+  void reduce(size_t g, int32_t micro_batch) {
+    const GroupPlace& place = places_[g];
+    HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g));
+    const BufferId shard = state_.groups[g].gradients;
+    if (place.gradients != kSelf) {
+      hops.reduce(*place.row, Movement::Reduce, kSelf, place.gradients, full_gradient_[g], 0, shard, micro_batch > 0, micro_batch);
+    }
+    if (micro_batch + 1 != static_cast<int32_t>(micro_batches_.size())) return;
+    const int64_t base = place.shard(recipe_.topology, rank_, place.gradients).begin;
+    const int top = recipe_.topology.outermost();
+    hops.reduce(*place.row, Movement::ReduceOn, place.gradients, top, shard, base, kNoBuffer, false, micro_batch);
+    hops.gather_sums(*place.row, top, place.optimizer, shard, base);
+  }
+
+  // Rule 6.
+  void emit_updates() {
+    Op norm;
+    norm.kind = OpKind::Host;
+    norm.what = what::kNorm;
+    for (const GroupState& group : state_.groups) if (group.gradients != kNoBuffer) norm.inputs.push_back(group.gradients);
+    graph_.ops.push_back(norm);
+    for (size_t g = 0; g < places_.size(); ++g) {
+      const GroupState& group = state_.groups[g];
+      if (group.gradients == kNoBuffer) continue;
+      refresh(g);  // of a group that no segment read
+      const Range optimizer = places_[g].shard(recipe_.topology, rank_, places_[g].optimizer);
+      Op update;
+      update.kind = OpKind::Update;
+      update.what = what::kUpdate;
+      update.group = static_cast<int32_t>(g);
+      update.begin = optimizer.begin - places_[g].shard(recipe_.topology, rank_, places_[g].gradients).begin;
+      update.part = optimizer.count;
+      update.inputs = {group.gradients};
+      update.outputs = {group.master, group.weights};
+      update.outputs.insert(update.outputs.end(), group.optimizer.begin(), group.optimizer.end());
+      graph_.ops.push_back(std::move(update));
+    }
+  }
+
+  void collect(int64_t g) {
+    const GroupPlace& place = places_[static_cast<size_t>(g)];
+    const GroupState& group = state_.groups[static_cast<size_t>(g)];
+    const bool master = group.master != kNoBuffer;
+    const int level = master ? place.optimizer : place.weights;
+    const DType dtype = master ? DType::Float32 : recipe_.compute;
+    const BufferId full = new_buffer("collected." + place.group->name, dtype, {place.padded});
+    HopWriter hops(recipe_, rank_, graph_, g);
+    hops.take_shard(place, level, master ? group.master : group.weights, full);
+    hops.gather_plain(level, kSelf, full, dtype, 0);
+    Op sink;
+    sink.kind = OpKind::Host;
+    sink.what = what::kSink;
+    sink.group = static_cast<int32_t>(g);
+    sink.inputs = {full};
+    graph_.ops.push_back(std::move(sink));
+  }
+
+  BufferId new_buffer(std::string name, DType dtype, std::vector<int64_t> shape) {
+    Buffer buffer;
+    buffer.name = std::move(name);
+    buffer.dtype = dtype;
+    buffer.shape = std::move(shape);
+    graph_.buffers.push_back(std::move(buffer));
+    return static_cast<BufferId>(graph_.buffers.size() - 1);
+  }
+
+  const Recipe& recipe_;
+  int64_t rank_;
+  std::span<const MicroBatchLayout> micro_batches_;
+  Work work_;
+  PersistentState state_;
+  StepGraph graph_;
+  std::vector<GroupPlace> places_;
+  std::vector<Entry> entries_;
+  std::vector<Use> uses_;
+  std::vector<BufferId> use_buffers_;
+  std::vector<bool> refreshed_;
+  std::vector<BufferId> full_gradient_;
+  std::vector<int64_t> contributions_left_;
+};
+
+}  // namespace
+
+StepGraph build_step(const Recipe& recipe, int64_t rank, std::span<const MicroBatchLayout> micro_batches, Work work) {
+  return Builder(recipe, rank, micro_batches, work).build();
+}
+
+}  // namespace ballast

@@ -1,0 +1,20 @@
+#pragma once
+// Lowers a recipe and one rank's micro-batches to a StepGraph. One set of rules for every placement (docs/architecture.md):
+// refresh, forward gathers, backward gathers, reduction to the gradient shard, reduction on to the optimizer shard, update.
+#include <span>
+
+#include "ballast/plan/layout.h"
+#include "ballast/plan/shards.h"
+
+namespace ballast {
+
+enum class Work : uint8_t {
+  Train,     // one optimizer step over all micro-batches
+  Evaluate,  // losses only
+  Collect    // every group in full, fp32 where there is a master, handed to a sink group by group (micro-batches are ignored)
+};
+
+// The graph of `rank`. Pure: the same input gives the same graph; all ranks get the same operations in the same order.
+StepGraph build_step(const Recipe& recipe, int64_t rank, std::span<const MicroBatchLayout> micro_batches, Work work);
+
+}  // namespace ballast

@@ -1,0 +1,183 @@
+#include "ballast/plan/segment_ops.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ballast/plan/activations.h"
+
+namespace ballast {
+
+SegmentOps::SegmentOps(const Recipe& recipe, StepGraph& graph, const MicroBatchLayout& layout, int32_t micro_batch)
+    : recipe_(recipe), graph_(graph), layout_(layout), micro_batch_(micro_batch), slots_(layout.slots()),
+      blocks_(static_cast<size_t>(recipe.model.config.layers)) {}
+
+bool SegmentOps::recomputes(const Segment& segment) const {
+  return recipe_.recompute_every > 0 && segment.layer >= 0 && segment.layer % recipe_.recompute_every == 0;
+}
+
+Op SegmentOps::compute(std::string_view what, int64_t s) const {
+  Op op;
+  op.what = what;
+  op.segment = static_cast<int32_t>(s);
+  op.micro_batch = micro_batch_;
+  const double forward = flops(recipe_.model.segments[static_cast<size_t>(s)]);
+  op.flops = what == what::kBackward ? 2 * forward : what == what::kHeadTrain ? 3 * forward : forward;
+  return op;
+}
+
+std::vector<BufferId> SegmentOps::buffers_of(const std::string& name, bool saved, const Segment& segment) {
+  const auto specs = saved ? saved_of(segment.kind, recipe_.model.config, slots_, recipe_.compute)
+                           : outputs_of(segment.kind, recipe_.model.config, slots_, recipe_.compute);
+  std::vector<BufferId> ids;
+  for (const TensorSpec& spec : specs) {
+    Buffer buffer;
+    buffer.name = fmt::format("{}.{}/{}", name, spec.name, micro_batch_);
+    buffer.state = StateKind::Activations;
+    buffer.dtype = spec.dtype;
+    buffer.shape = spec.shape;
+    graph_.buffers.push_back(std::move(buffer));
+    ids.push_back(static_cast<BufferId>(graph_.buffers.size() - 1));
+  }
+  return ids;
+}
+
+BufferId SegmentOps::like(const std::string& name, BufferId other) {
+  Buffer buffer = graph_.buffers[static_cast<size_t>(other)];
+  buffer.name = fmt::format("{}/{}", name, micro_batch_);
+  graph_.buffers.push_back(std::move(buffer));
+  return static_cast<BufferId>(graph_.buffers.size() - 1);
+}
+
+Op SegmentOps::forward(int64_t s) {
+  const Segment& segment = recipe_.model.segments[static_cast<size_t>(s)];
+  Op op = compute(what::kForward, s);
+  op.outputs = buffers_of(segment.name(), false, segment);
+  op.saved = buffers_of(segment.name(), true, segment);
+  if (segment.kind == SegmentKind::Embedding) {
+    x_ = op.outputs.front();
+    return op;
+  }
+  Block& block = blocks_[static_cast<size_t>(segment.layer)];
+  switch (segment.kind) {
+    case SegmentKind::Project:
+      block.x = x_;
+      op.inputs = {block.x};
+      block.qkv = op.outputs;
+      block.saved_project = op.saved;
+      break;
+    case SegmentKind::Attend:
+      op.inputs = block.qkv;
+      block.attended = op.outputs;
+      break;
+    case SegmentKind::Finish:
+      op.inputs = {block.x, block.attended[0]};
+      block.saved_finish = op.saved;
+      x_ = op.outputs.front();
+      break;
+    default: break;
+  }
+  return op;
+}
+
+Op SegmentOps::head_train(int64_t s) {
+  Op op = head_loss(s);
+  const Op plain = compute(what::kHeadTrain, s);
+  op.what = plain.what;
+  op.flops = plain.flops;
+  dx_ = like("gradient.x", x_);
+  op.outputs = {dx_, op.outputs.front()};
+  return op;
+}
+
+Op SegmentOps::head_loss(int64_t s) {
+  Op op = compute(what::kHeadLoss, s);
+  op.inputs = {x_};
+  Buffer losses;
+  losses.name = fmt::format("head.losses/{}", micro_batch_);
+  losses.state = StateKind::Activations;
+  losses.shape = {slots_};
+  graph_.buffers.push_back(std::move(losses));
+  op.outputs = {static_cast<BufferId>(graph_.buffers.size() - 1)};
+  return op;
+}
+
+Op SegmentOps::recompute(int64_t s) {
+  const Segment& segment = recipe_.model.segments[static_cast<size_t>(s)];
+  Block& block = blocks_[static_cast<size_t>(segment.layer)];
+  Op op = compute(what::kRecompute, s);
+  op.saved = buffers_of("again." + segment.name(), true, segment);
+  if (segment.kind == SegmentKind::Project) {
+    op.inputs = {block.x};
+    block.saved_project = op.saved;
+  } else {
+    op.inputs = {block.x, block.attended[0]};
+    block.saved_finish = op.saved;
+  }
+  return op;
+}
+
+Op SegmentOps::backward(int64_t s) {
+  const Segment& segment = recipe_.model.segments[static_cast<size_t>(s)];
+  Op op = compute(what::kBackward, s);
+  if (segment.kind == SegmentKind::Embedding) {
+    op.inputs = {dx_};
+    return op;
+  }
+  Block& block = blocks_[static_cast<size_t>(segment.layer)];
+  const std::string name = "gradient." + segment.name();
+  switch (segment.kind) {
+    case SegmentKind::Finish:
+      block.d_o = like(name + ".o", block.attended[0]);
+      op.inputs = {block.x, block.attended[0]};
+      op.outputs = {dx_, block.d_o};
+      op.saved = block.saved_finish;
+      break;
+    case SegmentKind::Attend:
+      for (BufferId id : block.qkv) block.d_qkv.push_back(like(name + ".qkv", id));
+      op.inputs = {block.qkv[0], block.qkv[1], block.qkv[2], block.attended[0], block.attended[1], block.d_o};
+      op.outputs = block.d_qkv;
+      break;
+    case SegmentKind::Project:
+      op.inputs = {block.x};
+      op.outputs = {block.d_qkv[0], block.d_qkv[1], block.d_qkv[2], dx_};
+      op.saved = block.saved_project;
+      break;
+    default: break;
+  }
+  return op;
+}
+
+int64_t SegmentOps::scratch(const Segment& segment, const Op& op) const {
+  return scratch_bytes(segment.kind, recipe_.model.config, slots_, recipe_.compute, op.what == what::kBackward || op.what == what::kHeadTrain);
+}
+
+double SegmentOps::flops(const Segment& segment) const {
+  const ModelConfig& config = recipe_.model.config;
+  const auto tokens = static_cast<double>(slots_);
+  if (segment.kind == SegmentKind::Embedding) return 0;
+  if (segment.kind == SegmentKind::Attend) {
+    double pairs = 0;
+    const int64_t window = config.window_of(segment.layer);
+    for (const Piece& piece : layout_.pieces) {
+      const auto n = static_cast<double>(piece.length);
+      const double w = window > 0 ? std::min(static_cast<double>(window), n) : n;
+      pairs += w * (w + 1) / 2 + (n - w) * w;
+    }
+    return 4.0 * static_cast<double>(config.query_width()) * pairs;
+  }
+  double weights = 0;
+  for (int64_t g : segment.groups) {
+    for (const ParameterTensor& tensor : recipe_.model.groups[static_cast<size_t>(g)].tensors) {
+      const bool projects = tensor.role == Role::QkvWeight || tensor.role == Role::QueryWeight || tensor.role == Role::KeyWeight || tensor.role == Role::ValueWeight;
+      const bool finishes = tensor.role == Role::OutputWeight || tensor.role == Role::UpWeight || tensor.role == Role::GateWeight || tensor.role == Role::DownWeight;
+      const bool heads = tensor.role == Role::HeadWeight || tensor.role == Role::TokenEmbedding;
+      if ((segment.kind == SegmentKind::Project && projects) || (segment.kind == SegmentKind::Finish && finishes) || (segment.kind == SegmentKind::Head && heads)) {
+        weights += static_cast<double>(tensor.numel());
+      }
+    }
+  }
+  return 2.0 * weights * tokens;
+}
+
+}  // namespace ballast

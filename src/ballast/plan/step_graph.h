@@ -1,0 +1,99 @@
+#pragma once
+// A step as data: typed operations over buffers with bytes, FLOPs and a lane. The engine runs it; the plan and, later, the
+// simulator read the very same graph. Operations stand in program order, equal on all ranks; an operation may start when
+// everything in `after` is done and it is the next one of its lane.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ballast/plan/codec_spec.h"
+#include "ballast/plan/dtype.h"
+
+namespace ballast {
+
+enum class OpKind : uint8_t { Compute, Collective, Exchange, Copy, Codec, Update, Host };
+const char* name_of(OpKind kind);
+
+// Lane 0 is compute; 1 + l is the link lane of topology level l.
+using Lane = int16_t;
+constexpr Lane kComputeLane = 0;
+constexpr Lane link_lane(int level) { return static_cast<Lane>(1 + level); }
+
+// Under which heading of the memory report a buffer stands.
+enum class StateKind : uint8_t { Weights, Secondary, Gradients, Optimizer, Activations, Buffers, Count };
+constexpr size_t kStateKinds = static_cast<size_t>(StateKind::Count);
+const char* name_of(StateKind state);
+
+using BufferId = int32_t;
+constexpr BufferId kNoBuffer = -1;
+
+struct Buffer {
+  std::string name;                 // "weights.block.3", "block.3.finish.x1/0"
+  StateKind state = StateKind::Buffers;
+  bool persistent = false;          // outlives the graph: same id in every graph of a run
+  DType dtype = DType::Float32;
+  std::vector<int64_t> shape;       // row-major
+  BufferId alias_of = kNoBuffer;    // persistent only: lies inside that buffer, `alias_offset` elements from its start (same dtype)
+  int64_t alias_offset = 0;
+  int64_t arena_offset = -1;        // bytes; step buffers only, set by plan_arena
+  int64_t numel() const;
+  int64_t bytes() const;            // 0 for an alias
+};
+
+struct Op {
+  OpKind kind = OpKind::Compute;
+  std::string_view what;            // the kernel's name: one of namespace what
+  Lane lane = kComputeLane;
+  int32_t segment = -1, micro_batch = -1, slice = -1, group = -1;
+  bool accumulate = false;          // adds to its output instead of overwriting it
+  // Collective: a hop over `level`; the buffer's range [begin, begin + members * part) elements, part j belonging to member j.
+  int32_t level = -1;
+  int64_t begin = 0, part = 0;
+  CodecSpec codec;
+  uint64_t tag = 0;
+  int64_t bytes = 0;                // payload bytes this rank sends (all at `level`)
+  double flops = 0;
+  // What it touches; the meaning of the order is the kernel's.
+  std::vector<BufferId> inputs, outputs, saved, weights, gradients;
+  std::vector<int32_t> after;       // indices of earlier operations, on other lanes (the own lane's order is implied)
+};
+
+// The kernels that graphs name. The engine has one runner for each.
+namespace what {
+inline constexpr std::string_view kForward = "forward";            // segment forward; inputs as plan/activations.h lists them
+inline constexpr std::string_view kRecompute = "recompute";        // writes `saved` again
+inline constexpr std::string_view kBackward = "backward";
+inline constexpr std::string_view kHeadTrain = "head_train";       // loss and its gradient in one pass
+inline constexpr std::string_view kHeadLoss = "head_loss";
+inline constexpr std::string_view kZero = "zero";                  // outputs[0] = 0
+inline constexpr std::string_view kTakeShard = "take_shard";       // outputs[0][begin, begin + part) = inputs[0]
+inline constexpr std::string_view kGather = "gather";              // in place on outputs[0]
+inline constexpr std::string_view kReduce = "reduce";              // inputs[0] range -> outputs[0]; saved[0] = wire
+inline constexpr std::string_view kGatherEncoded = "gather_encoded";  // fp32 range of outputs[0] through a codec; saved[0] = wire
+inline constexpr std::string_view kNorm = "norm";                  // gradient norm, loss and counts, agreed by all ranks
+inline constexpr std::string_view kUpdate = "update";              // optimizer on one group's shard
+inline constexpr std::string_view kSink = "sink";                  // hands a gathered group to the caller
+}  // namespace what
+
+struct StepGraph {
+  std::vector<Buffer> buffers;      // persistent ones first
+  int32_t persistent = 0;           // how many
+  std::vector<Op> ops;
+  int16_t lanes = 1;
+  int64_t activation_bytes = 0;     // size of the two arenas
+  int64_t buffer_bytes = 0;
+  int64_t scratch_bytes = 0;        // bound of what kernels take while they run
+
+  uint64_t fingerprint() const;     // of kinds, kernels, tags, order: equal on all ranks
+};
+
+// Adds to every op's `after` the operations on other lanes whose reads or writes conflict with its own (RAW, WAR, WAW).
+void add_data_dependencies(StepGraph& graph);
+// Gives every step buffer a place in the arena of its state (first fit over program order, 256-byte aligned), sets the arena sizes, and
+// adds the dependencies that reuse of a place needs. After this the planned peak is exact whatever the lanes' timing.
+void plan_arena(StepGraph& graph);
+// Throws Error(Internal) if an op reads a step buffer that nothing wrote, waits for a later op, or names a missing buffer.
+void check_graph(const StepGraph& graph);
+
+}  // namespace ballast
