@@ -17,7 +17,8 @@ int64_t CodecSpec::encoded_bytes(int64_t elements) const {
 }
 
 int64_t reduce_wire_bytes(const CodecSpec& codec, int64_t members, int64_t part) {
-  return 2 * members * codec.encoded_bytes(part);
+  const int64_t bytes = codec.encoded_bytes(part);
+  return (members - 1) * bytes + (codec.lossless() ? 0 : members * bytes);
 }
 
 CodecSpec parse_codec(const std::string& text) {

@@ -13,7 +13,8 @@ struct CodecSpec {
   bool operator==(const CodecSpec&) const = default;
 };
 
-// Bytes of scratch that a reduction over `members` of parts of `part` elements needs: what is sent and what is received, own part included.
+// Bytes of scratch that a reduction over `members` of parts of `part` elements needs: what the others send, and all encoded parts where fp32 is
+// not sent as it stands.
 int64_t reduce_wire_bytes(const CodecSpec& codec, int64_t members, int64_t part);
 
 // "fp32", "bf16", "fp16". Throws Error(Usage) for an unknown name, with the list.
