@@ -12,6 +12,7 @@ endif()
 function(ballast_torch_pch target)
   target_link_libraries(${target} PRIVATE ballast::torch)
   target_precompile_headers(${target} REUSE_FROM ballast_pch)
+  target_compile_options(${target} PRIVATE -fPIC)  # as the precompiled header: GCC refuses it for -fPIE
 endfunction()
 
 # ballast_library(NAME [TORCH] LINK ...): src/ballast/NAME/*.cpp as ballast::NAME.

@@ -1,5 +1,7 @@
 #pragma once
 // How a run of fp32 numbers is stored or sent. A codec is stateless; its encoded size is an exact function of the element count.
+// Encodings concatenate: if a's length is a multiple of spec().block, encode(a ++ b) = encode(a) ++ encode(b). So a long run is summed block by
+// block in cache, and scales stand beside their block.
 #include <cstdint>
 #include <memory>
 #include <string>
