@@ -1,0 +1,133 @@
+#include "ballast/plan/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "ballast/base/error.h"
+
+namespace ballast {
+
+namespace {
+
+std::string gib(int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (value >= 1 << 30) return fmt::format("{:.2f} GiB", value / (1 << 30));
+  return fmt::format("{:.1f} MiB", value / (1 << 20));
+}
+
+struct RankPlan {
+  std::array<int64_t, kStateKinds> bytes{};
+  std::vector<int64_t> sent;
+  double flops = 0;
+  int64_t total() const {
+    int64_t sum = 0;
+    for (int64_t b : bytes) sum += b;
+    return sum;
+  }
+};
+
+RankPlan plan_of(const StepGraph& graph, int level_count) {
+  RankPlan plan;
+  plan.sent.assign(static_cast<size_t>(level_count), 0);
+  for (int32_t b = 0; b < graph.persistent; ++b) {
+    const Buffer& buffer = graph.buffers[static_cast<size_t>(b)];
+    plan.bytes[static_cast<size_t>(buffer.state)] += buffer.bytes();
+  }
+  plan.bytes[static_cast<size_t>(StateKind::Activations)] += graph.activation_bytes;
+  plan.bytes[static_cast<size_t>(StateKind::Buffers)] += graph.buffer_bytes + graph.scratch_bytes;
+  for (const Op& op : graph.ops) {
+    if (op.kind == OpKind::Collective) plan.sent[static_cast<size_t>(op.level)] += op.bytes;
+    plan.flops += op.flops;
+  }
+  return plan;
+}
+
+std::vector<PlanSummary::Contributor> contributors(const StepGraph& graph) {
+  std::map<std::string, int64_t> by_kind;
+  for (int32_t b = 0; b < graph.persistent; ++b) {
+    const Buffer& buffer = graph.buffers[static_cast<size_t>(b)];
+    by_kind[buffer.name.substr(0, buffer.name.find('.'))] += buffer.bytes();
+  }
+  by_kind["activations"] += graph.activation_bytes;
+  by_kind["gathered weights, full gradients and wire"] += graph.buffer_bytes;
+  by_kind["kernel scratch"] += graph.scratch_bytes;
+  std::vector<PlanSummary::Contributor> list;
+  for (const auto& [name, bytes] : by_kind) list.push_back({name, bytes});
+  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return list;
+}
+
+}  // namespace
+
+PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
+  const int level_count = recipe.topology.level_count();
+  PlanSummary summary;
+  summary.ranks = recipe.topology.ranks();
+  summary.micro_batches = layout.micro_batches();
+  std::array<int64_t, kStateKinds> most{};
+  std::vector<int64_t> sent(static_cast<size_t>(level_count), 0);
+  std::map<std::vector<int64_t>, RankPlan> known;  // by the slots and piece lengths of the micro-batches
+  for (int64_t rank = 0; rank < summary.ranks; ++rank) {
+    const auto& batches = layout.ranks[static_cast<size_t>(rank)];
+    std::vector<int64_t> shape;
+    for (const MicroBatchLayout& batch : batches) {
+      shape.push_back(-1);
+      for (const Piece& piece : batch.pieces) shape.push_back(piece.length + piece.padding);
+    }
+    auto found = known.find(shape);
+    if (found == known.end()) {
+      const StepGraph graph = build_step(recipe, rank, batches, work);
+      found = known.emplace(shape, plan_of(graph, level_count)).first;
+      if (found->second.total() > summary.bytes_per_rank) {
+        summary.bytes_per_rank = found->second.total();
+        summary.largest = contributors(graph);
+      }
+      if (summary.operations.empty()) {
+        for (const Op& op : graph.ops) ++summary.operations[std::string(op.what)];
+      }
+    }
+    for (size_t s = 0; s < kStateKinds; ++s) most[s] = std::max(most[s], found->second.bytes[s]);
+    for (size_t l = 0; l < sent.size(); ++l) sent[l] += found->second.sent[l];
+    summary.flops_per_step += found->second.flops;
+  }
+  for (int l = 0; l < level_count; ++l) summary.levels.push_back({recipe.topology.level(l).name, sent[static_cast<size_t>(l)]});
+  for (size_t s = 0; s < kStateKinds; ++s) summary.memory.push_back({name_of(static_cast<StateKind>(s)), "device", most[s]});
+  return summary;
+}
+
+Layout assumed_layout(int64_t ranks, int64_t micro_batches, int64_t micro_tokens, int64_t sequence) {
+  Layout layout;
+  layout.name = "assumed";
+  MicroBatchLayout batch;
+  for (int64_t begin = 0; begin < micro_tokens; begin += sequence) batch.pieces.push_back({0, 0, std::min(sequence, micro_tokens - begin), 0});
+  layout.ranks.assign(static_cast<size_t>(ranks), std::vector<MicroBatchLayout>(static_cast<size_t>(micro_batches), batch));
+  return layout;
+}
+
+std::string placement_that_fits(const Recipe& recipe, const Layout& layout, int64_t limit) {
+  for (const char* candidate : {"ddp", "zero1", "zero2", "zero3"}) {
+    Recipe other = recipe;
+    other.placement = parse_placement_preset(candidate, recipe.topology);
+    if (summarize(other, layout).bytes_per_rank <= limit) return candidate;
+  }
+  return "";
+}
+
+void require_fit(const PlanSummary& summary, const Recipe& recipe, const Layout& layout, int64_t limit) {
+  if (summary.bytes_per_rank <= limit) return;
+  std::string largest;
+  for (size_t i = 0; i < std::min<size_t>(3, summary.largest.size()); ++i) {
+    largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", summary.largest[i].name, gib(summary.largest[i].bytes));
+  }
+  const std::string fitting = placement_that_fits(recipe, layout, limit);
+  throw Error(ErrorKind::OutOfMemory, fmt::format("the plan needs {} per rank, the limit is {}", gib(summary.bytes_per_rank), gib(limit)))
+      .at("placement " + recipe.placement.name)
+      .found("largest: " + largest)
+      .expected(fmt::format("at most {} per rank", gib(limit)))
+      .cure(fitting.empty() ? "no preset fits on these ranks: use more ranks, a smaller batch.micro_tokens, train.recompute: block, or a smaller model"
+                            : fmt::format("placement={} would fit", fitting));
+}
+
+}  // namespace ballast

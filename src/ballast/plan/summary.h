@@ -1,0 +1,37 @@
+#pragma once
+// What a step will hold and send, read off its graphs without running them: memory per rank by state, payload bytes per level, operations.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ballast/plan/build_step.h"
+
+namespace ballast {
+
+struct PlanSummary {
+  struct LevelBytes { std::string name; int64_t bytes_per_step; };                    // sum over all ranks
+  struct StateBytes { std::string state, tier; int64_t bytes_per_rank; };             // maximum over ranks
+  struct Contributor { std::string name; int64_t bytes; };                            // one buffer of a rank
+  int64_t ranks = 1;
+  std::vector<LevelBytes> levels;
+  std::vector<StateBytes> memory;          // weights, secondary, gradients, optimizer, activations, buffers
+  int64_t bytes_per_rank = 0;              // sum over states of the rank that needs most
+  std::map<std::string, int64_t> operations;   // of one rank, by kernel
+  double flops_per_step = 0;               // over all ranks, recompute included
+  int64_t micro_batches = 0;
+  std::vector<Contributor> largest;        // of the rank that needs most, summed by kind of buffer, largest first
+};
+
+// `layout` says what every rank holds. Ranks whose micro-batches have the same sizes have the same plan, so each kind is built once.
+PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work = Work::Train);
+
+// A layout for planning without data: every rank has `micro_batches` micro-batches filled with sequences of `sequence` tokens.
+Layout assumed_layout(int64_t ranks, int64_t micro_batches, int64_t micro_tokens, int64_t sequence);
+
+// The first of `candidates` (placement presets, roughly in order of growing traffic) that needs at most `limit` bytes per rank, or "".
+std::string placement_that_fits(const Recipe& recipe, const Layout& layout, int64_t limit);
+
+// Throws Error(OutOfMemory) naming the three largest contributors and a placement that would fit, if the plan needs more than `limit` bytes per rank.
+void require_fit(const PlanSummary& summary, const Recipe& recipe, const Layout& layout, int64_t limit);
+
+}  // namespace ballast
