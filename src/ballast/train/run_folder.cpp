@@ -1,0 +1,57 @@
+#include "ballast/train/run_folder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "ballast/base/error.h"
+#include "ballast/base/log.h"
+
+namespace ballast {
+
+namespace {
+constexpr const char* kConfigFile = "config.yaml";
+}
+
+bool is_run_folder(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path / kConfigFile, ignored) && std::filesystem::exists(path / "metrics.jsonl", ignored);
+}
+
+RunConfig config_of_run(const std::filesystem::path& run) { return load_run_config(run / kConfigFile); }
+
+void check_run_folder(const RunConfig& config, bool resume) {
+  if (config.run.dir.empty()) throw Error(ErrorKind::Usage, "no run folder is given").at("run.dir").cure("set run.dir, for example run.dir=runs/a");
+  const std::filesystem::path path = config.run.dir;
+  if (resume) {
+    if (!is_run_folder(path)) throw Error(ErrorKind::Usage, "--resume: there is no run to go on with").at(path.string()).cure("leave --resume away to start one");
+    check_resume(config_of_run(path).source, config.source);
+    return;
+  }
+  std::error_code ignored;
+  if (std::filesystem::exists(path / kConfigFile, ignored) || std::filesystem::exists(path / "metrics.jsonl", ignored) ||
+      std::filesystem::exists(path / "checkpoints", ignored)) {
+    throw Error(ErrorKind::Usage, "the run folder holds a run already").at(path.string()).cure("choose another run.dir, or go on with it by --resume");
+  }
+}
+
+RunFolder::RunFolder(const RunConfig& config, std::optional<int64_t> resumed_step) : path_(config.run.dir) {
+  make_folders(path_);
+  lock_.emplace(path_);
+  check_run_folder(config, resumed_step.has_value());
+  if (resumed_step) {
+    for (const std::string& key : check_resume(config_of_run(path_).source, config.source)) log_info("resumed with another {}", key);
+    metrics_ = std::make_unique<MetricsWriter>(path_ / "metrics.jsonl", *resumed_step);
+  } else {
+    metrics_ = std::make_unique<MetricsWriter>(path_ / "metrics.jsonl");
+  }
+  write_aside(path_ / kConfigFile, config.source.write());
+  open_log_file(path_ / "log.txt");
+  if (config.run.tensorboard) tensorboard_ = std::make_unique<TensorBoardWriter>(path_ / "tensorboard", metrics_->kept());
+}
+
+void RunFolder::append(const MetricsLine& line) {
+  metrics_->append(line);
+  if (tensorboard_ != nullptr) tensorboard_->append(line);
+}
+
+}  // namespace ballast

@@ -1,0 +1,37 @@
+#pragma once
+// The folder of a run as rank 0 writes it: resolved configuration, metrics, TensorBoard files, log; locked against a second run.
+#include <filesystem>
+#include <optional>
+
+#include "ballast/base/files.h"
+#include "ballast/train/metrics.h"
+#include "ballast/train/run_config.h"
+#include "ballast/train/tensorboard.h"
+
+namespace ballast {
+
+// config.yaml of a run folder, resolved: for eval, generate, export, report.
+RunConfig config_of_run(const std::filesystem::path& run);
+bool is_run_folder(const std::filesystem::path& path);
+
+class RunFolder {
+ public:
+  // Starts a run in config.run.dir: refused if it holds one already. With `resumed_step`, goes on with the run that it holds: keys that may not
+  // change are compared, metrics after that step are cut off. Throws Error(Usage).
+  RunFolder(const RunConfig& config, std::optional<int64_t> resumed_step);
+
+  const std::filesystem::path& path() const { return path_; }
+  void append(const MetricsLine& line);
+  const std::vector<MetricsLine>& history() const { return metrics_->kept(); }
+
+ private:
+  std::filesystem::path path_;
+  std::optional<FolderLock> lock_;
+  std::unique_ptr<MetricsWriter> metrics_;
+  std::unique_ptr<TensorBoardWriter> tensorboard_;
+};
+
+// Throws Error(Usage) if the folder holds a run and `resume` is not asked for, or holds none and it is.
+void check_run_folder(const RunConfig& config, bool resume);
+
+}  // namespace ballast

@@ -1,0 +1,198 @@
+#include "ballast/train/setup.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "ballast/base/check.h"
+#include "ballast/base/error.h"
+#include "ballast/base/files.h"
+#include "ballast/base/log.h"
+#include "ballast/data/batch.h"
+#include "ballast/model/initialize.h"
+#include "ballast/train/progress.h"
+
+namespace ballast {
+
+std::filesystem::path tokenizer_path(const RunConfig& config) {
+  return config.data.tokenizer.empty() ? std::filesystem::path(config.model.path) : std::filesystem::path(config.data.tokenizer);
+}
+
+std::shared_ptr<const Tokenizer> open_tokenizer(const RunConfig& config) {
+  const std::filesystem::path path = tokenizer_path(config);
+  return path.empty() ? nullptr : load_tokenizer(path);
+}
+
+ModelSource open_model(const RunConfig& config, const Tokenizer* tokenizer) {
+  ModelSource source;
+  if (!config.model.path.empty()) {
+    source.folder = ModelFolder::open(config.model.path);
+    source.config = source.folder->config();
+    source.text = config.model.path;
+  } else if (!config.model.config.empty()) {
+    source.config = read_hf_config(std::filesystem::path(config.model.config));
+    source.text = config.model.config + " (random weights)";
+  } else if (!config.model.preset.empty()) {
+    source.config = preset(config.model.preset);
+    source.text = config.model.preset + " (random weights)";
+    if (tokenizer != nullptr && !config.model.vocab_size && tokenizer->vocab_size() > source.config.vocab_size) {
+      source.text = fmt::format("{} (random weights; vocabulary {} -> {}, the tokenizer's)", config.model.preset, source.config.vocab_size, tokenizer->vocab_size());
+      source.config.vocab_size = tokenizer->vocab_size();
+    }
+  } else {
+    throw Error(ErrorKind::Usage, "no model is given").at("model").cure("set model.preset, model.path or model.config");
+  }
+  source.config.name = config.model.preset.empty() ? (config.model.path.empty() ? config.model.config : config.model.path) : config.model.preset;
+  if (config.model.vocab_size) {
+    if (source.folder) throw Error(ErrorKind::Usage, "model.vocab_size cannot change a model that has weights").at(config.source.place("model.vocab_size"));
+    source.config.vocab_size = *config.model.vocab_size;
+  }
+  if (config.model.dropout) source.config.dropout_embedding = source.config.dropout_residual = source.config.dropout_attention = *config.model.dropout;
+  if (tokenizer != nullptr && tokenizer->vocab_size() > source.config.vocab_size) {
+    throw Error(ErrorKind::Usage, "the tokenizer has ids that the model does not know")
+        .at(config.data.tokenizer.empty() ? config.model.path : config.data.tokenizer)
+        .found(fmt::format("tokenizer of {} ids, model of {}", tokenizer->vocab_size(), source.config.vocab_size))
+        .cure("use the model's own tokenizer" + std::string(source.folder ? "" : fmt::format(", or model.vocab_size={}", tokenizer->vocab_size())));
+  }
+  return source;
+}
+
+Recipe make_recipe(const RunConfig& config, const ModelConfig& model, const Topology& topology) {
+  Recipe recipe;
+  recipe.model = describe(model, config.train.freeze);
+  for (ParameterGroup& group : recipe.model.groups) {
+    for (ParameterTensor& tensor : group.tensors) {
+      for (const std::string& glob : config.optimizer.decay_exclude) {
+        if (fnmatch(glob.c_str(), tensor.name.c_str(), 0) == 0) tensor.decay = false;
+      }
+    }
+  }
+  recipe.topology = topology;
+  recipe.placement = placement_of(config, topology);
+  recipe.compute = config.train.precision == "bf16" ? DType::BFloat16 : DType::Float32;
+  for (const OptimizerState& state : optimizer_state_specs(config.optimizer.spec)) recipe.optimizer_states.push_back(state.name);
+  recipe.recompute_every = config.train.recompute == RunConfig::Recompute::None ? 0 : config.train.recompute_every;
+  recipe.prefetch = config.train.prefetch;
+  return recipe;
+}
+
+int64_t sequence_limit(const RunConfig& config, const ModelConfig& model) {
+  const int64_t limit = config.data.max_tokens.value_or(model.max_positions);
+  if (limit > model.max_positions) {
+    throw Error(ErrorKind::Usage, "sequences may be longer than the model has positions")
+        .at(config.source.place("data.sequence.max_tokens"))
+        .found(fmt::format("{} tokens, {} positions", limit, model.max_positions))
+        .cure(fmt::format("set data.sequence.max_tokens to {} or less", model.max_positions));
+  }
+  return limit;
+}
+
+int64_t micro_tokens(const RunConfig& config, const ModelConfig& model) {
+  const int64_t limit = sequence_limit(config, model);
+  const int64_t micro = config.batch.micro_tokens.value_or(std::max(limit, std::min<int64_t>(limit, config.batch.tokens)));
+  if (micro < limit) {
+    throw Error(ErrorKind::Usage, "a sequence may be longer than a micro-batch")
+        .at(config.source.place("batch.micro_tokens"))
+        .found(fmt::format("batch.micro_tokens {}, data.sequence.max_tokens {}", micro, limit))
+        .expected("micro-batches that hold at least one whole sequence: these layouts do not cut")
+        .cure(fmt::format("set batch.micro_tokens to {} or more, or data.sequence.max_tokens to {} or less", limit, micro));
+  }
+  return micro;
+}
+
+std::filesystem::path cache_folder(const RunConfig& config) {
+  if (!config.data.cache.empty()) return config.data.cache;
+  if (config.run.dir.empty()) return ".ballast-cache";
+  // Beside the run folder, so that the next run of the same data finds the stores.
+  const std::filesystem::path dir = std::filesystem::path(config.run.dir).lexically_normal();
+  const std::filesystem::path parent = (dir.has_filename() ? dir : dir.parent_path()).parent_path();
+  return parent / ".ballast-cache";
+}
+
+namespace {
+
+Overlong policy_of(RunConfig::Overlong overlong) {
+  switch (overlong) {
+    case RunConfig::Overlong::Split: return Overlong::Split;
+    case RunConfig::Overlong::Cut: return Overlong::Cut;
+    case RunConfig::Overlong::Drop: return Overlong::Drop;
+    case RunConfig::Overlong::Error: return Overlong::Fail;
+  }
+  return Overlong::Split;
+}
+
+}  // namespace
+
+std::unique_ptr<DataSet> open_data_of(const RunConfig& config, DataUse use, const Tokenizer& tokenizer, const ModelConfig& model) {
+  std::vector<DataSource> sources;
+  if (use == DataUse::Eval) {
+    sources.push_back({config.data.eval, std::nullopt});
+  } else if (config.data.weighted) {
+    for (const RunConfig::Source& source : config.data.train) sources.push_back({{source.path}, source.weight});
+  } else {
+    DataSource all;
+    for (const RunConfig::Source& source : config.data.train) all.paths.push_back(source.path);
+    sources.push_back(all);
+  }
+  DataOptions options;
+  options.format = parse_format(config.data.format, {config.data.fields.begin(), config.data.fields.end()}, config.data.chat_template);
+  options.limit = {sequence_limit(config, model), policy_of(config.data.overlong)};
+  options.prepare.cache = cache_folder(config);
+  options.prepare.threads = static_cast<int>(config.data.workers);
+  std::unique_ptr<ProgressBar> bar;
+  int64_t shown = 0;
+  if (thread_rank() <= 0) {
+    options.prepare.progress = [&](const PrepareProgress& progress) {
+      if (bar == nullptr) bar = std::make_unique<ProgressBar>("tokenize", progress.bytes_total, ProgressUnit::Bytes);
+      bar->advance(progress.bytes_done - shown);
+      shown = progress.bytes_done;
+    };
+  }
+  std::unique_ptr<DataSet> data = open_data(sources, tokenizer, options);
+  if (bar != nullptr) bar->finish();
+  data->check_vocabulary(model.vocab_size);
+  log_info("{} data: {}", use == DataUse::Train ? "training" : "evaluation", data->report());
+  return data;
+}
+
+int64_t run_length(const RunConfig& config, const DataSet& data) {
+  if (config.train.steps) return *config.train.steps;
+  if (!config.train.tokens && !config.train.epochs) {
+    throw Error(ErrorKind::Usage, "the length of the run is not given").at("train").cure("set train.steps, train.tokens or train.epochs");
+  }
+  const double goal = config.train.tokens ? static_cast<double>(*config.train.tokens) : *config.train.epochs * static_cast<double>(data.tokens_per_epoch());
+  Selector selector(data, config.run.seed, config.batch.tokens);
+  int64_t steps = 0;
+  while (static_cast<double>(selector.cursor().tokens) < goal) {
+    selector.next();
+    ++steps;
+  }
+  return std::max<int64_t>(1, steps);
+}
+
+Engine::Fill initial_weights(const ModelSource& model, uint64_t seed) {
+  return [&model, seed](const ParameterGroup& group, int64_t begin, std::span<float> values) {
+    const int64_t count = std::min<int64_t>(static_cast<int64_t>(values.size()), group.numel - begin);
+    if (count <= 0) return;
+    if (model.folder) {
+      model.folder->load_range(group, begin, begin + count, values.data());
+    } else {
+      initialize_range(model.config, group, seed, begin, begin + count, values.data());
+    }
+  };
+}
+
+MicroBatch to_micro_batch(const MicroBatchLayout& layout, const DataSet& data) {
+  BatchArrays arrays = assemble(layout, data);
+  MicroBatch batch;
+  batch.ids = at::tensor(arrays.ids, at::kLong);
+  batch.positions = at::tensor(arrays.positions, at::kLong);
+  batch.targets = at::tensor(arrays.targets, at::kLong);
+  batch.starts = std::move(arrays.starts);
+  batch.sample_keys = std::move(arrays.sample_keys);
+  return batch;
+}
+
+}  // namespace ballast

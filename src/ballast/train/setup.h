@@ -1,0 +1,52 @@
+#pragma once
+// From a configuration to the things that are trained: model, tokenizer, data, recipe. Pure of ranks and processes.
+#include <memory>
+#include <optional>
+
+#include "ballast/data/source.h"
+#include "ballast/engine/engine.h"
+#include "ballast/model/model_folder.h"
+#include "ballast/plan/layout_policies.h"
+#include "ballast/plan/shards.h"
+#include "ballast/train/run_config.h"
+
+namespace ballast {
+
+// The model that a configuration names, with its weights where it has some.
+struct ModelSource {
+  ModelConfig config;
+  std::optional<ModelFolder> folder;   // model.path: weights come from there
+  std::string text;                    // "gpt2-10m (random weights)"
+};
+
+// The tokenizer of data.tokenizer or of the model's folder; nothing if neither is given.
+std::shared_ptr<const Tokenizer> open_tokenizer(const RunConfig& config);
+std::filesystem::path tokenizer_path(const RunConfig& config);
+
+// A preset grows its vocabulary to the tokenizer's where that is larger (said in `text`); any other model must hold all ids.
+// Throws Error(Usage).
+ModelSource open_model(const RunConfig& config, const Tokenizer* tokenizer);
+
+// Everything constant of the run but the data.
+Recipe make_recipe(const RunConfig& config, const ModelConfig& model, const Topology& topology);
+
+// The length limit of a sequence: data.sequence.max_tokens, or the model's positions. Throws Error(Usage) if the model has fewer.
+int64_t sequence_limit(const RunConfig& config, const ModelConfig& model);
+// batch.micro_tokens, or the sequence limit. Throws Error(Usage) if a sequence would not fit.
+int64_t micro_tokens(const RunConfig& config, const ModelConfig& model);
+
+enum class DataUse : uint8_t { Train, Eval };
+// Prepares what is missing, with a progress bar on rank 0, and opens it. Checks the vocabulary.
+std::unique_ptr<DataSet> open_data_of(const RunConfig& config, DataUse use, const Tokenizer& tokenizer, const ModelConfig& model);
+std::filesystem::path cache_folder(const RunConfig& config);
+
+// Steps of the run: train.steps, or as many as train.tokens or train.epochs take. Throws Error(Usage) if none is given.
+int64_t run_length(const RunConfig& config, const DataSet& data);
+
+// Weights of a new run: the folder's, or drawn from the seed.
+Engine::Fill initial_weights(const ModelSource& model, uint64_t seed);
+
+// One micro-batch as tensors.
+MicroBatch to_micro_batch(const MicroBatchLayout& layout, const DataSet& data);
+
+}  // namespace ballast

@@ -1,0 +1,74 @@
+#include "ballast/train/step_planner.h"
+
+#include <chrono>
+
+#include "ballast/base/check.h"
+
+namespace ballast {
+
+StepPlanner::StepPlanner(const Recipe& recipe, int64_t rank, const DataSet& data, Selector selector, std::string layout_policy, LayoutLimits limits,
+                         int64_t first_step, int64_t last_step)
+    : recipe_(recipe), rank_(rank), data_(data), selector_(std::move(selector)), policy_(std::move(layout_policy)), limits_(limits), next_step_(first_step),
+      last_step_(last_step) {
+  start();
+}
+
+StepPlanner::~StepPlanner() {
+  if (ahead_.valid()) ahead_.wait();
+}
+
+void StepPlanner::start() {
+  if (next_step_ > last_step_) return;
+  ahead_ = std::async(std::launch::async, [this] {
+    set_thread_rank(static_cast<int>(rank_));
+    return plan();
+  });
+}
+
+PlannedStep StepPlanner::plan() {
+  PlannedStep planned;
+  planned.step = next_step_;
+  const Selection selection = selector_.next();
+  planned.after = selector_.cursor();
+  planned.tokens = tokens_of(selection);
+  planned.trained_targets = trained_of(selection, data_);
+  planned.samples = static_cast<int64_t>(selection.size());
+  planned.layout = make_layout(policy_, selection, limits_);
+  const auto& mine = planned.layout.ranks[static_cast<size_t>(rank_)];
+  planned.graph = build_step(recipe_, rank_, mine, Work::Train);
+  planned.fingerprint = planned.layout.fingerprint() * 31 + planned.graph.fingerprint();
+  for (const MicroBatchLayout& batch : mine) planned.batches.push_back(to_micro_batch(batch, data_));
+  return planned;
+}
+
+uint64_t StepPlanner::peek_fingerprint() {
+  if (ready_ == nullptr && ahead_.valid()) {
+    const auto begin = std::chrono::steady_clock::now();
+    ready_ = std::make_unique<PlannedStep>(ahead_.get());
+    waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  return ready_ == nullptr ? 0 : ready_->fingerprint;
+}
+
+PlannedStep StepPlanner::next() {
+  peek_fingerprint();
+  BALLAST_CHECK(ready_ != nullptr, "no step after {}", last_step_);
+  PlannedStep step = std::move(*ready_);
+  ready_.reset();
+  ++next_step_;
+  start();
+  return step;
+}
+
+PlannedEvaluation plan_evaluation(const Recipe& recipe, int64_t rank, const DataSet& data, const Selection& selection, const std::string& policy,
+                                  const LayoutLimits& limits) {
+  PlannedEvaluation planned;
+  const Layout layout = make_layout(policy, selection, limits);
+  planned.tokens = tokens_of(selection);
+  const auto& mine = layout.ranks[static_cast<size_t>(rank)];
+  planned.graph = build_step(recipe, rank, mine, Work::Evaluate);
+  for (const MicroBatchLayout& batch : mine) planned.batches.push_back(to_micro_batch(batch, data));
+  return planned;
+}
+
+}  // namespace ballast

@@ -1,0 +1,56 @@
+#pragma once
+// The steps of a run, one ahead: selection, layout, graph and tokens of step n + 1 are made on a thread of their own while step n runs.
+#include <future>
+#include <memory>
+
+#include "ballast/train/setup.h"
+
+namespace ballast {
+
+struct PlannedStep {
+  int64_t step = 0;
+  Layout layout;
+  StepGraph graph;
+  std::vector<MicroBatch> batches;
+  int64_t trained_targets = 0, tokens = 0, samples = 0;
+  Cursor after;                  // the data position once this step is done
+  uint64_t fingerprint = 0;      // of layout and graph: equal on all ranks
+};
+
+class StepPlanner {
+ public:
+  StepPlanner(const Recipe& recipe, int64_t rank, const DataSet& data, Selector selector, std::string layout_policy, LayoutLimits limits, int64_t first_step,
+              int64_t last_step);
+  ~StepPlanner();
+
+  // The next step; seconds that the caller had to wait for it are added to waited_s().
+  PlannedStep next();
+  double waited_s() const { return waited_s_; }
+  // Fingerprint of the step that next() will give (waits for it); 0 after the last.
+  uint64_t peek_fingerprint();
+
+ private:
+  PlannedStep plan();
+  void start();
+  const Recipe& recipe_;
+  int64_t rank_;
+  const DataSet& data_;
+  Selector selector_;
+  std::string policy_;
+  LayoutLimits limits_;
+  int64_t next_step_, last_step_;
+  std::future<PlannedStep> ahead_;
+  std::unique_ptr<PlannedStep> ready_;
+  double waited_s_ = 0;
+};
+
+// Layout, graphs and tokens of one batch of evaluation.
+struct PlannedEvaluation {
+  StepGraph graph;
+  std::vector<MicroBatch> batches;
+  int64_t tokens = 0;
+};
+PlannedEvaluation plan_evaluation(const Recipe& recipe, int64_t rank, const DataSet& data, const Selection& selection, const std::string& policy,
+                                  const LayoutLimits& limits);
+
+}  // namespace ballast

@@ -1,0 +1,69 @@
+#pragma once
+// The training loop of one rank: plan a step ahead, run it, agree on the figures, evaluate, checkpoint. It touches no buffer.
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "ballast/checkpoint/checkpoint.h"
+#include "ballast/train/metrics.h"
+#include "ballast/train/progress.h"
+#include "ballast/train/run_folder.h"
+#include "ballast/train/setup.h"
+#include "ballast/train/step_planner.h"
+#include "ballast/train/tensorboard.h"
+
+namespace ballast {
+
+struct TrainerOptions {
+  bool resume = false;
+  std::optional<RunConfig::TraceRange> trace;
+  int threads = 1;                      // of this rank
+};
+
+class Trainer {
+ public:
+  // Opens everything; all ranks agree on configuration, data and model before anything is written.
+  Trainer(RunConfig config, const Topology& topology, Communicator& communicator, TrainerOptions options);
+  ~Trainer();
+  // Returns the exit code: 0, or Interrupted after a signal, with a checkpoint written.
+  int run();
+
+ private:
+  struct Figures;
+  void agree();
+  void print_banner(const PlanSummary& summary, const Layout& layout) const;
+  void restore(const CheckpointHandle& checkpoint);
+  bool train_step(PlannedStep step, double step_began);      // true: stop after this step
+  void exchange_figures(const PlannedStep& step, const StepResult& result, const Figures& mine);
+  void evaluate(int64_t step);
+  void save(int64_t step);
+  void write_trace();
+  bool main_rank() const { return communicator_.rank() == 0; }
+
+  RunConfig config_;
+  Topology topology_;
+  Communicator& communicator_;
+  TrainerOptions options_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  ModelSource model_;
+  std::unique_ptr<DataSet> data_, eval_data_;
+  Recipe recipe_;
+  int64_t steps_ = 0;
+  LayoutLimits limits_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<RunFolder> folder_;
+  std::unique_ptr<StepPlanner> planner_;
+  std::unique_ptr<ProgressLine> progress_;    // rank 0
+  Cursor cursor_;
+  int64_t step_ = 0;                          // steps done
+  double peak_flops_ = 0;                     // measured GEMM peak of all ranks together
+  double elapsed_s_ = 0;
+  double waited_before_ = 0;
+  std::vector<int64_t> sent_before_;
+  std::optional<double> best_eval_;
+  std::optional<double> last_eval_;
+  std::optional<StepMetrics> last_;
+  Timeline timeline_;
+};
+
+}  // namespace ballast
