@@ -9,6 +9,7 @@ find_package(ZLIB REQUIRED)
 find_package(TBB REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 pkg_check_modules(simdjson REQUIRED IMPORTED_TARGET simdjson)
@@ -28,7 +29,8 @@ if(NOT EXISTS "${torch_root}/lib/libtorch_cpu.so")
 endif()
 add_library(ballast_torch INTERFACE)
 add_library(ballast::torch ALIAS ballast_torch)
-target_include_directories(ballast_torch SYSTEM INTERFACE "${torch_root}/include" "${torch_root}/include/torch/csrc/api/include")
+# After the system's folders: the wheel brings headers of a newer fmt, whose library is not here.
+target_compile_options(ballast_torch INTERFACE "SHELL:-idirafter \"${torch_root}/include\"" "SHELL:-idirafter \"${torch_root}/include/torch/csrc/api/include\"")
 target_compile_definitions(ballast_torch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED)
 # at::parallel_for is a header template that runs serially, without a word, in code compiled without OpenMP. libgomp's
 # soname is that of the copy in the wheel, so one copy is loaded.
