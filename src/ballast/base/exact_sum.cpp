@@ -17,20 +17,22 @@ constexpr int64_t kDigitMask = 0xffffffffLL;
 constexpr int64_t kMostPending = int64_t{1} << 30;  // 2^30 additions of 2^32 stay below 2^62
 constexpr int64_t kRun = 64;
 
-// Lane j holds x[j]^2 + x[j+8]^2 + ...; then the lanes pair up. A square of a float is exact in double, so a fused
-// multiply-add would give the same bits.
+// Lane j of 16 holds x[j]^2 + x[j+16]^2 + x[j+32]^2 + x[j+48]^2; then the lanes pair up. A square of a float is exact in
+// double, so a fused multiply-add gives the same bits.
 BALLAST_CLONES void sum_runs(const float* values, int64_t runs, double* sums) {
-  typedef float Float8 __attribute__((vector_size(32)));
-  typedef double Double8 __attribute__((vector_size(64)));
-  for (int64_t run = 0; run < runs; ++run) {
-    Double8 lanes = {};
-    for (int64_t i = 0; i < kRun; i += 8) {
-      Float8 x;
-      std::memcpy(&x, values + run * kRun + i, sizeof x);
-      const Double8 wide = __builtin_convertvector(x, Double8);
-      lanes += wide * wide;
+  typedef float Float4 __attribute__((vector_size(16)));
+  typedef double Double4 __attribute__((vector_size(32)));
+  for (int64_t run = 0; run < runs; ++run, values += kRun) {
+    Double4 a = {}, b = {}, c = {}, d = {};
+    for (int64_t i = 0; i < kRun; i += 16) {
+      Float4 x[4];
+      std::memcpy(x, values + i, sizeof x);
+      const Double4 p = __builtin_convertvector(x[0], Double4), q = __builtin_convertvector(x[1], Double4);
+      const Double4 r = __builtin_convertvector(x[2], Double4), s = __builtin_convertvector(x[3], Double4);
+      a += p * p, b += q * q, c += r * r, d += s * s;
     }
-    sums[run] = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+    const Double4 lanes = (a + b) + (c + d);
+    sums[run] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
   }
 }
 
