@@ -35,7 +35,13 @@ target_compile_definitions(ballast_torch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED
 # at::parallel_for is a header template that runs serially, without a word, in code compiled without OpenMP. libgomp's
 # soname is that of the copy in the wheel, so one copy is loaded.
 find_package(OpenMP REQUIRED COMPONENTS CXX)
-target_link_libraries(ballast_torch INTERFACE OpenMP::OpenMP_CXX)
+separate_arguments(openmp_flags UNIX_COMMAND "${OpenMP_CXX_FLAGS}")
+target_compile_options(ballast_torch INTERFACE ${openmp_flags})
+if(EXISTS "${torch_root}/lib/libgomp.so.1")
+  target_link_libraries(ballast_torch INTERFACE "${torch_root}/lib/libgomp.so.1")
+else()
+  target_link_libraries(ballast_torch INTERFACE OpenMP::OpenMP_CXX)
+endif()
 # libtorch_cpu of the CUDA wheel names libcupti and libcudart, which stand in wheels of their own.
 file(GLOB cuda_stubs "${BALLAST_WHEELS}/nvidia/cu13/lib")
 target_link_libraries(ballast_torch INTERFACE "${torch_root}/lib/libtorch_cpu.so" "${torch_root}/lib/libc10.so")
