@@ -20,10 +20,14 @@ struct Hop {
 void gather(Communicator& communicator, const Hop& hop, void* buffer, int64_t part_bytes);
 
 // reduce-scatter: `source` holds n * part elements (fp32); result (part elements, fp32) = sum over members in member order 0..n-1 of
-// decode(encode(part of that member)), this rank's own part included; written to `result` (may alias this rank's part of source), or added if `accumulate`.
-// Each member sends (n - 1) * codec.encoded_bytes(part). `wire` is scratch of reduce_wire_bytes(codec, n, part) bytes.
+// decode(encode(part of that member)), this rank's own part included; written to `result` (may alias this rank's part of source), or, if
+// `accumulate`, the finished sum is added to it. Each member sends (n - 1) * codec.encoded_bytes(part).
+// `wire` is scratch of reduce_wire_bytes(codec, n, part) bytes.
 void reduce_scatter(Communicator& communicator, const Hop& hop, const Codec& codec, const float* source, int64_t part, float* result, bool accumulate,
                     void* wire);
 int64_t reduce_wire_bytes(const Codec& codec, int64_t members, int64_t part);
+
+// Element-wise sum over all ranks, exact (wraps at 64 bits); control plane: not counted, one round, same order of calls on every rank.
+std::vector<int64_t> all_sum(Communicator& communicator, std::span<const int64_t> mine, const std::string& what);
 
 }  // namespace ballast
