@@ -1,0 +1,185 @@
+// Strategy equivalence: every lossless combination of placement, layout, accumulation, recompute and world size equals the one-process fp32
+// reference. A new strategy joins by adding a row.
+//  - Between placements of one topology, layout and accumulation where reductions have the same order: bit-equal.
+//  - Against the reference: updates by relative norm per tensor (kernels round differently for other row counts).
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/engine/thread_run.h"
+
+namespace ballast::testing {
+namespace {
+
+struct World {
+  std::vector<Level> levels;
+  std::vector<std::string> placements;
+};
+
+Level level(const char* name, int64_t size) { return {name, size, {}, {}}; }
+
+const std::vector<World>& worlds() {
+  static const std::vector<World> all{
+      {{level("node", 1)}, {"ddp", "zero1", "zero2", "zero3"}},
+      {{level("node", 2)}, {"ddp", "zero1", "zero2", "zero3", "{weights: node, gradients: self, optimizer: node}", "{weights: node, gradients: node, optimizer: node, keep: true}"}},
+      {{level("node", 3)}, {"ddp", "zero1", "zero2", "zero3", "mics(node)"}},
+      {{level("pair", 2), level("node", 2)},
+       {"ddp", "zero1", "zero2", "zero3", "hsdp(pair)", "{weights: pair, gradients: node, optimizer: node}", "{weights: node, gradients: pair, optimizer: node}",
+        "{weights: pair, gradients: pair, optimizer: world, keep: true}",
+        "[{groups: 'block.*', weights: world, gradients: pair, optimizer: world}, {weights: self, gradients: self, optimizer: pair}]"}},
+      {{level("pair", 2), level("node", 2), level("cluster", 2)},
+       {"ddp", "zero3", "hsdp(pair)", "hsdp(node)", "{weights: pair, gradients: node, optimizer: cluster}", "{weights: self, gradients: pair, optimizer: node}"}},
+      {{level("pair", 1), level("node", 3), level("cluster", 2)}, {"zero3", "hsdp(node)", "{weights: node, gradients: self, optimizer: world}"}},
+  };
+  return all;
+}
+
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b, const std::vector<float>& start) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
+    size += std::pow(static_cast<double>(b[i]) - start[i], 2);
+  }
+  return difference == 0 ? 0 : std::sqrt(difference / size);
+}
+
+// The reference: one process, one micro-batch, nothing sharded, nothing recomputed.
+const Outcome& reference(const Case& like) {
+  static std::map<std::string, Outcome> known;
+  Case c = like;
+  c.levels = {level("node", 1)};
+  c.placement = "ddp";
+  c.layout = "packed";
+  c.micro_tokens = 4096;
+  c.recompute_every = 0;
+  c.prefetch = 1;
+  const std::string key = c.name() + fmt::format(" {}", c.optimizer.name);
+  auto found = known.find(key);
+  if (found == known.end()) found = known.emplace(key, run(c)).first;
+  return found->second;
+}
+
+void expect_equal_to_reference(const Outcome& got, const Case& c) {
+  const Outcome& want = reference(c);
+  ASSERT_EQ(got.losses.size(), want.losses.size());
+  for (size_t s = 0; s < want.losses.size(); ++s) {
+    EXPECT_NEAR(got.losses[s], want.losses[s], 2e-6 * want.losses[s]) << "step " << s + 1;
+    EXPECT_NEAR(got.norms[s], want.norms[s], 2e-5 * want.norms[s]) << "step " << s + 1;
+  }
+  EXPECT_NEAR(got.eval_loss, want.eval_loss, 2e-6 * want.eval_loss);
+  ASSERT_EQ(got.weights.size(), want.weights.size());
+  for (const auto& [name, values] : want.weights) {
+    const auto found = got.weights.find(name);
+    ASSERT_NE(found, got.weights.end()) << name;
+    EXPECT_EQ(got.initial.at(name), want.initial.at(name)) << name;
+    EXPECT_LE(relative_difference(found->second, values, want.initial.at(name)), 5e-5) << name;
+  }
+}
+
+void expect_plan_is_exact(const Outcome& got) {
+  EXPECT_EQ(got.bytes, got.planned_bytes);
+  EXPECT_EQ(got.memory, got.planned_memory);
+}
+
+class Equivalence : public ::testing::TestWithParam<std::tuple<int, const char*, int64_t, int64_t>> {};
+
+TEST_P(Equivalence, PlacementsAgreeWithEachOtherAndWithOneProcess) {
+  const auto& [model, layout, micro_tokens, recompute] = GetParam();
+  for (const World& world : worlds()) {
+    std::optional<Outcome> bits;
+    for (const std::string& placement : world.placements) {
+      Case c;
+      c.model = model % 2 == 0 ? tiny_gpt2() : tiny_llama();
+      if (model >= 2) c.freeze = model == 2 ? std::vector<std::string>{"transformer.wte.*", "*.h.0.*", "*.mlp.c_fc.weight"} : std::vector<std::string>{"*embed_tokens*", "*.1.*"};
+      c.levels = world.levels;
+      c.placement = placement;
+      c.layout = layout;
+      c.micro_tokens = micro_tokens;
+      c.recompute_every = recompute;
+      c.prefetch = 1 + static_cast<int64_t>(placement.size() % 3);
+      SCOPED_TRACE(c.name() + " on " + Topology(world.levels).text());
+      const Outcome got = run(c);
+      expect_equal_to_reference(got, c);
+      expect_plan_is_exact(got);
+      // Gradients are summed rank by rank after local accumulation, or micro-batch by micro-batch: two orders, equal for one micro-batch.
+      if (got.micro_batches != 1) continue;
+      if (!bits) {
+        bits = got;
+        continue;
+      }
+      EXPECT_EQ(got.losses, bits->losses);
+      EXPECT_EQ(got.norms, bits->norms);
+      for (const auto& [name, values] : bits->weights) EXPECT_EQ(got.weights.at(name), values) << name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Grid, Equivalence,
+                         ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Values("packed", "padded"), ::testing::Values<int64_t>(32, 512),
+                                            ::testing::Values<int64_t>(0, 1, 2)));
+
+TEST(Equivalence, Bf16PlacementsAreBitEqualAndNearFp32) {
+  for (const World& world : worlds()) {
+    // Where replicas of the optimizer shard exist, they get the sums through the bf16 wire; where none exist the sums stay fp32.
+    std::optional<Outcome> bits;
+    for (const std::string& placement : world.placements) {
+      Case c;
+      c.model = tiny_llama();
+      c.levels = world.levels;
+      c.placement = placement;
+      c.micro_tokens = 512;
+      c.compute = DType::BFloat16;
+      SCOPED_TRACE(c.name() + " on " + Topology(world.levels).text());
+      const Outcome got = run(c);
+      expect_plan_is_exact(got);
+      Case exact = c;
+      exact.compute = DType::Float32;
+      EXPECT_NEAR(got.losses.back(), reference(exact).losses.back(), 0.02 * reference(exact).losses.back());
+      const bool replicas = placement == "ddp" || placement.starts_with("hsdp") || placement.find("optimizer: pair}]") != std::string::npos ||
+                            (world.levels.size() == 3 && placement.find("optimizer: node}") != std::string::npos);
+      if (replicas) continue;
+      if (!bits) bits = got;
+      EXPECT_EQ(got.losses, bits->losses);
+    }
+  }
+}
+
+TEST(Equivalence, AdamWOverShardsEqualsAdamWWhole) {
+  for (const char* placement : {"ddp", "zero1", "zero3", "hsdp(pair)"}) {
+    Case c;
+    c.model = tiny_gpt2();
+    c.levels = {level("pair", 2), level("node", 2)};
+    c.placement = placement;
+    c.optimizer = OptimizerSpec{.name = "adamw", .eps = 1e-4, .weight_decay = 0.1};
+    c.lr = 0.01;
+    SCOPED_TRACE(c.name());
+    expect_equal_to_reference(run(c), c);
+  }
+}
+
+TEST(Equivalence, MoreRanksThanSamplesLeavesMicroBatchesEmpty) {
+  Case c;
+  c.model = tiny_gpt2();
+  c.levels = {level("pair", 2), level("node", 4)};
+  c.placement = "zero3";
+  c.samples_per_step = 3;
+  expect_equal_to_reference(run(c), c);
+}
+
+TEST(Equivalence, LossyWireIsUsedAndBounded) {
+  Case c;
+  c.model = tiny_gpt2();
+  c.levels = {level("pair", 2), level("node", 2)};
+  c.placement = "{weights: node, gradients: node, optimizer: node, wire: {forward: bf16, reduce: [bf16, native]}}";
+  const Outcome got = run(c);
+  expect_plan_is_exact(got);
+  Case native = c;
+  native.placement = "zero3";
+  const Outcome exact = run(native);
+  EXPECT_LT(got.bytes[1], exact.bytes[1]);
+  EXPECT_NE(got.losses.back(), exact.losses.back());
+  EXPECT_NEAR(got.losses.back(), exact.losses.back(), 0.01 * exact.losses.back());
+}
+
+}  // namespace
+}  // namespace ballast::testing

@@ -1,0 +1,222 @@
+#include "tests/engine/thread_run.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <yaml-cpp/yaml.h>
+
+#include <exception>
+#include <thread>
+
+#include "ballast/base/check.h"
+#include "ballast/plan/layout_policies.h"
+
+namespace ballast::testing {
+
+namespace {
+
+uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+std::vector<SampleRef> selection_of(const Case& c, int64_t step) {
+  std::vector<SampleRef> samples;
+  for (int64_t i = 0; i < c.samples_per_step; ++i) {
+    const auto id = static_cast<uint64_t>(step * 1000 + i);
+    samples.push_back({id, 1 + static_cast<int64_t>(mix(id) % 31)});  // lengths 1..31
+  }
+  return samples;
+}
+
+int64_t token_of(uint64_t sample, int64_t position, int64_t vocab) {
+  return static_cast<int64_t>(mix(sample * 131 + static_cast<uint64_t>(position)) % static_cast<uint64_t>(vocab));
+}
+
+// Every fifth target of a sample is not trained, like a prompt; never all of them.
+bool trained(uint64_t sample, int64_t position) { return (sample + static_cast<uint64_t>(position)) % 5 != 0; }
+
+int64_t trained_targets(const std::vector<SampleRef>& samples) {
+  int64_t count = 0;
+  for (const SampleRef& s : samples) for (int64_t t = 0; t < s.length; ++t) count += trained(s.sample, t);
+  return count;
+}
+
+MicroBatch batch_of(const MicroBatchLayout& layout, int64_t vocab) {
+  MicroBatch batch;
+  std::vector<int64_t> ids, positions, targets;
+  batch.starts.push_back(0);
+  for (const Piece& piece : layout.pieces) {
+    for (int64_t t = 0; t < piece.length + piece.padding; ++t) {
+      const bool real = t < piece.length;
+      ids.push_back(real ? token_of(piece.sample, t, vocab) : 0);
+      positions.push_back(t);
+      targets.push_back(real && trained(piece.sample, t) ? token_of(piece.sample, t + 1, vocab) : -1);
+    }
+    batch.starts.push_back(static_cast<int64_t>(ids.size()));
+    batch.sample_keys.push_back(piece.sample);
+  }
+  batch.ids = at::tensor(ids, at::kLong);
+  batch.positions = at::tensor(positions, at::kLong);
+  batch.targets = at::tensor(targets, at::kLong);
+  return batch;
+}
+
+// A weight is a function of tensor and element: the same whatever the shard.
+float weight_of(const ParameterTensor& tensor, int64_t element) {
+  uint64_t h = 1469598103934665603ull;
+  for (char ch : tensor.name) h = (h ^ static_cast<unsigned char>(ch)) * 1099511628211ull;
+  const double uniform = static_cast<double>(mix(h + static_cast<uint64_t>(element)) >> 11) / 9007199254740992.0 - 0.5;
+  const bool norm = tensor.role == Role::Norm1Weight || tensor.role == Role::Norm2Weight || tensor.role == Role::FinalNormWeight ||
+                    tensor.role == Role::QueryNorm || tensor.role == Role::KeyNorm;
+  return static_cast<float>(norm ? 1.0 + 0.2 * uniform : 0.3 * uniform);
+}
+
+void fill(const ParameterGroup& group, int64_t begin, std::span<float> values) {
+  for (const ParameterTensor& tensor : group.tensors) {
+    const int64_t first = std::max(begin, tensor.offset);
+    const int64_t last = std::min(begin + static_cast<int64_t>(values.size()), tensor.offset + tensor.numel());
+    for (int64_t e = first; e < last; ++e) values[static_cast<size_t>(e - begin)] = weight_of(tensor, e - tensor.offset);
+  }
+}
+
+void take_tensors(const ParameterGroup& group, const at::Tensor& flat, std::map<std::string, std::vector<float>>& out) {
+  const at::Tensor values = flat.to(at::kFloat);
+  for (const ParameterTensor& tensor : group.tensors) {
+    const float* data = values.const_data_ptr<float>() + tensor.offset;
+    out[tensor.name].assign(data, data + tensor.numel());
+  }
+}
+
+Placement placement_of(const Case& c, const Topology& topology) { return parse_placement(YAML::Load(c.placement), topology); }
+
+}  // namespace
+
+std::string Case::name() const {
+  return fmt::format("{} {} {} micro {} recompute {} prefetch {} {} {}{} x {}", model.model_type, placement, layout, micro_tokens, recompute_every, prefetch,
+                     name_of(compute), samples_per_step, freeze.empty() ? "" : " frozen", steps);
+}
+
+ModelConfig tiny_gpt2() {
+  ModelConfig m;
+  m.vocab_size = 97;
+  m.hidden = 32;
+  m.layers = 3;
+  m.heads = m.kv_heads = 2;
+  m.head_dim = 16;
+  m.intermediate = 128;
+  m.max_positions = 64;
+  return m;
+}
+
+ModelConfig tiny_llama() {
+  ModelConfig m = tiny_gpt2();
+  m.model_type = "llama";
+  m.heads = 4;
+  m.kv_heads = 2;
+  m.head_dim = 8;
+  m.intermediate = 72;
+  m.norm = NormKind::RmsNorm;
+  m.positions = PositionKind::Rope;
+  m.activation = ActivationKind::Silu;
+  m.gated = true;
+  m.fused_qkv = m.transposed = m.qkv_bias = m.output_bias = m.mlp_bias = m.tied_head = false;
+  return m;
+}
+
+Outcome run(const Case& c) {
+  Recipe recipe;
+  recipe.model = describe(c.model, c.freeze);
+  recipe.topology = Topology(c.levels);
+  recipe.placement = placement_of(c, recipe.topology);
+  recipe.compute = c.compute;
+  for (const OptimizerState& state : optimizer_state_specs(c.optimizer)) recipe.optimizer_states.push_back(state.name);
+  recipe.recompute_every = c.recompute_every;
+  recipe.prefetch = c.prefetch;
+  const auto ranks = static_cast<size_t>(recipe.topology.ranks());
+  auto communicators = make_in_process(recipe.topology, {std::chrono::milliseconds(60000)});
+
+  Outcome outcome;
+  outcome.bytes.assign(c.levels.size(), 0);
+  outcome.planned_bytes.assign(c.levels.size(), 0);
+  outcome.memory.assign(ranks, 0);
+  outcome.planned_memory.assign(ranks, 0);
+  std::vector<std::vector<int64_t>> sent(ranks);
+  std::vector<std::exception_ptr> failures(ranks);
+  const auto rank_main = [&](size_t rank) {
+    set_thread_rank(static_cast<int>(rank));
+    Communicator& communicator = *communicators[rank];
+    Engine engine(recipe, communicator, {c.seed, 1, c.optimizer});
+    engine.set_weights(fill);
+    const StepGraph collect = build_step(recipe, static_cast<int64_t>(rank), {}, Work::Collect);
+    if (rank == 0) {
+      engine.collect(collect, [&](const ParameterGroup& group, const at::Tensor& flat) { take_tensors(group, flat, outcome.initial); });
+    } else {
+      engine.collect(collect, [](const ParameterGroup&, const at::Tensor&) {});
+    }
+    const std::vector<int64_t> before = communicator.bytes_sent();
+    int64_t activations = collect.activation_bytes, buffers = collect.buffer_bytes;   // each arena keeps its largest size
+    for (int64_t step = 1; step <= c.steps; ++step) {
+      const std::vector<SampleRef> selection = selection_of(c, step);
+      const Layout layout = make_layout(c.layout, selection, {recipe.topology.ranks(), c.micro_tokens});
+      const auto& mine = layout.ranks[rank];
+      const StepGraph graph = build_step(recipe, static_cast<int64_t>(rank), mine, Work::Train);
+      activations = std::max(activations, graph.activation_bytes);
+      buffers = std::max(buffers, graph.buffer_bytes);
+      std::vector<MicroBatch> batches;
+      for (const MicroBatchLayout& batch : mine) batches.push_back(batch_of(batch, c.model.vocab_size));
+      StepSettings settings;
+      settings.step = step;
+      settings.lr = c.lr;
+      settings.clip = c.clip;
+      settings.trained_targets = trained_targets(selection);
+      const StepResult result = engine.train(graph, batches, settings);
+      if (rank == 0) {
+        outcome.losses.push_back(result.loss);
+        outcome.norms.push_back(result.grad_norm);
+        outcome.micro_batches = std::max(outcome.micro_batches, layout.micro_batches());
+        const PlanSummary summary = summarize(recipe, layout);
+        for (size_t l = 0; l < summary.levels.size(); ++l) outcome.planned_bytes[l] += summary.levels[l].bytes_per_step;
+      }
+    }
+    sent[rank] = communicator.bytes_sent();
+    for (size_t l = 0; l < sent[rank].size(); ++l) sent[rank][l] -= before[l];
+    const std::vector<SampleRef> selection = selection_of(c, 777);
+    const Layout layout = make_layout(c.layout, selection, {recipe.topology.ranks(), c.micro_tokens});
+    const StepGraph graph = build_step(recipe, static_cast<int64_t>(rank), layout.ranks[rank], Work::Evaluate);
+    std::vector<MicroBatch> batches;
+    for (const MicroBatchLayout& batch : layout.ranks[rank]) batches.push_back(batch_of(batch, c.model.vocab_size));
+    const auto evaluation = engine.evaluate(graph, batches);
+    if (rank == 0) {
+      outcome.eval_loss = evaluation.loss.value() / static_cast<double>(evaluation.targets);
+      BALLAST_CHECK(evaluation.targets == trained_targets(selection), "{} targets evaluated", evaluation.targets);
+      engine.collect(collect, [&](const ParameterGroup& group, const at::Tensor& flat) { take_tensors(group, flat, outcome.weights); });
+    } else {
+      engine.collect(collect, [](const ParameterGroup&, const at::Tensor&) {});
+    }
+    int64_t persistent = 0;
+    for (const Buffer& buffer : persistent_state(recipe, static_cast<int64_t>(rank)).buffers) persistent += buffer.bytes();
+    activations = std::max(activations, graph.activation_bytes);
+    buffers = std::max(buffers, graph.buffer_bytes);
+    outcome.memory[rank] = engine.memory().persistent_bytes() + engine.memory().arena_bytes();
+    outcome.planned_memory[rank] = persistent + activations + buffers;
+  };
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        rank_main(rank);
+      } catch (const std::exception& error) {
+        failures[rank] = std::current_exception();
+        communicators[rank]->abort(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) if (failure) std::rethrow_exception(failure);
+  for (const auto& counts : sent) for (size_t l = 0; l < counts.size(); ++l) outcome.bytes[l] += counts[l];
+  return outcome;
+}
+
+}  // namespace ballast::testing

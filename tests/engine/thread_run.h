@@ -1,0 +1,46 @@
+#pragma once
+// Trains a tiny model for a few steps on thread-ranks under any recipe, and says what came out: the harness that every strategy joins.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ballast/engine/engine.h"
+#include "ballast/plan/summary.h"
+
+namespace ballast::testing {
+
+struct Case {
+  ModelConfig model;
+  std::vector<std::string> freeze;
+  std::vector<Level> levels{{"node", 1, {}, {}}};
+  std::string placement = "ddp";        // preset text or a YAML table
+  std::string layout = "packed";
+  int64_t micro_tokens = 64;
+  int64_t recompute_every = 0;
+  int64_t prefetch = 1;
+  DType compute = DType::Float32;
+  OptimizerSpec optimizer{.name = "sgd", .momentum = 0.9};
+  double lr = 0.05, clip = 1.0;
+  int64_t steps = 3;
+  int64_t samples_per_step = 9;
+  uint64_t seed = 11;
+  std::string name() const;
+};
+
+struct Outcome {
+  std::vector<double> losses, norms;                       // by step
+  double eval_loss = 0;                                    // after the last step
+  std::map<std::string, std::vector<float>> weights;       // by tensor, after the last step
+  std::map<std::string, std::vector<float>> initial;
+  std::vector<int64_t> bytes;                              // by level, sum over ranks and steps, as counted
+  std::vector<int64_t> planned_bytes;                      // the same from the plan
+  std::vector<int64_t> memory, planned_memory;             // by rank: persistent and arenas; from the plan
+  int64_t micro_batches = 0;
+};
+
+Outcome run(const Case& c);
+
+ModelConfig tiny_gpt2();   // tied table, biases, learned positions
+ModelConfig tiny_llama();  // untied, GQA, RoPE, SwiGLU
+
+}  // namespace ballast::testing
