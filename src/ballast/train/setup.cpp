@@ -11,6 +11,7 @@
 #include "ballast/base/files.h"
 #include "ballast/base/log.h"
 #include "ballast/data/batch.h"
+#include "ballast/data/foreign_store.h"
 #include "ballast/model/initialize.h"
 #include "ballast/train/progress.h"
 
@@ -56,6 +57,14 @@ ModelSource open_model(const RunConfig& config, const Tokenizer* tokenizer) {
         .found(fmt::format("tokenizer of {} ids, model of {}", tokenizer->vocab_size(), source.config.vocab_size))
         .cure("use the model's own tokenizer" + std::string(source.folder ? "" : fmt::format(", or model.vocab_size={}", tokenizer->vocab_size())));
   }
+  return source;
+}
+
+ModelSource open_model_folder(const std::filesystem::path& folder) {
+  ModelSource source;
+  source.folder = ModelFolder::open(folder);
+  source.config = source.folder->config();
+  source.config.name = source.text = folder.string();
   return source;
 }
 
@@ -123,9 +132,11 @@ Overlong policy_of(RunConfig::Overlong overlong) {
   return Overlong::Split;
 }
 
-}  // namespace
+RecordFormat format_of(const RunConfig& config) {
+  return parse_format(config.data.format, {config.data.fields.begin(), config.data.fields.end()}, config.data.chat_template);
+}
 
-std::unique_ptr<DataSet> open_data_of(const RunConfig& config, DataUse use, const Tokenizer& tokenizer, const ModelConfig& model) {
+std::vector<DataSource> sources_of(const RunConfig& config, DataUse use) {
   std::vector<DataSource> sources;
   if (use == DataUse::Eval) {
     sources.push_back({config.data.eval, std::nullopt});
@@ -136,8 +147,25 @@ std::unique_ptr<DataSet> open_data_of(const RunConfig& config, DataUse use, cons
     for (const RunConfig::Source& source : config.data.train) all.paths.push_back(source.path);
     sources.push_back(all);
   }
+  return sources;
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> store_paths(const RunConfig& config, DataUse use, const Tokenizer& tokenizer) {
+  std::vector<std::filesystem::path> stores;
+  for (const DataSource& source : sources_of(config, use)) {
+    std::vector<std::string> records;
+    for (const std::string& path : source.paths) if (!is_foreign(path) && std::filesystem::path(path).extension() != ".store") records.push_back(path);
+    if (!records.empty()) stores.push_back(store_path(records, format_of(config), tokenizer, cache_folder(config)));
+  }
+  return stores;
+}
+
+std::unique_ptr<DataSet> open_data_of(const RunConfig& config, DataUse use, const Tokenizer& tokenizer, const ModelConfig& model) {
+  const std::vector<DataSource> sources = sources_of(config, use);
   DataOptions options;
-  options.format = parse_format(config.data.format, {config.data.fields.begin(), config.data.fields.end()}, config.data.chat_template);
+  options.format = format_of(config);
   options.limit = {sequence_limit(config, model), policy_of(config.data.overlong)};
   options.prepare.cache = cache_folder(config);
   options.prepare.threads = static_cast<int>(config.data.workers);

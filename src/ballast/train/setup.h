@@ -27,6 +27,9 @@ std::filesystem::path tokenizer_path(const RunConfig& config);
 // Throws Error(Usage).
 ModelSource open_model(const RunConfig& config, const Tokenizer* tokenizer);
 
+// A model folder whatever the configuration says.
+ModelSource open_model_folder(const std::filesystem::path& folder);
+
 // Everything constant of the run but the data.
 Recipe make_recipe(const RunConfig& config, const ModelConfig& model, const Topology& topology);
 
@@ -38,6 +41,8 @@ int64_t micro_tokens(const RunConfig& config, const ModelConfig& model);
 enum class DataUse : uint8_t { Train, Eval };
 // Prepares what is missing, with a progress bar on rank 0, and opens it. Checks the vocabulary.
 std::unique_ptr<DataSet> open_data_of(const RunConfig& config, DataUse use, const Tokenizer& tokenizer, const ModelConfig& model);
+// The token stores that the records of a configuration are prepared into.
+std::vector<std::filesystem::path> store_paths(const RunConfig& config, DataUse use, const Tokenizer& tokenizer);
 std::filesystem::path cache_folder(const RunConfig& config);
 
 // Steps of the run: train.steps, or as many as train.tokens or train.epochs take. Throws Error(Usage) if none is given.

@@ -34,7 +34,6 @@ class Trainer {
   void print_banner(const PlanSummary& summary, const Layout& layout) const;
   void restore(const CheckpointHandle& checkpoint);
   bool train_step(PlannedStep step, double step_began);      // true: stop after this step
-  void exchange_figures(const PlannedStep& step, const StepResult& result, const Figures& mine);
   void evaluate(int64_t step);
   void save(int64_t step);
   void write_trace();
@@ -62,6 +61,7 @@ class Trainer {
   std::vector<int64_t> sent_before_;
   std::optional<double> best_eval_;
   std::optional<double> last_eval_;
+  int64_t best_step_ = -1;                    // whose evaluation was the best so far
   std::optional<StepMetrics> last_;
   Timeline timeline_;
 };

@@ -1,0 +1,13 @@
+#pragma once
+// A plan in words: what the start of a run and `ballast plan` print.
+#include <string>
+#include <vector>
+
+#include "ballast/plan/summary.h"
+
+namespace ballast {
+
+std::vector<std::string> banner_lines(const PlanSummary& summary, const Recipe& recipe, const Layout& layout);
+std::string bytes_text(int64_t bytes);
+
+}  // namespace ballast

@@ -1,0 +1,16 @@
+#pragma once
+// What the machine can do, measured: the yardstick of MFU.
+#include "ballast/comm/communicator.h"
+#include "ballast/plan/dtype.h"
+
+namespace ballast {
+
+// Best rate of square matrix products in the compute dtype [FLOP/s] with this rank's threads, all ranks measuring at once; summed over ranks.
+// About half a second.
+double measured_gemm_peak(Communicator& communicator, DType compute, int threads);
+// Bytes of memory that this process may use: the machine's, or its cgroup's limit.
+int64_t machine_memory();
+// Bytes that one rank may use: the machine's memory divided by the ranks on this host .
+int64_t memory_per_rank(Communicator& communicator);
+
+}  // namespace ballast

@@ -1,0 +1,46 @@
+#include "ballast/train/signals.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "ballast/base/error.h"
+
+namespace ballast {
+
+namespace {
+
+std::atomic<int> requests{0};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
+struct sigaction former[3];
+
+void handle(int signal) {
+  const int before = requests.fetch_add(1);
+  if (before > 0 && signal == SIGINT) _exit(exit_code(ErrorKind::Interrupted));
+  if (before == 0) {
+    constexpr char message[] = "\nstopping after this step (interrupt again to end at once)\n";
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, message, sizeof message - 1);
+  }
+}
+
+}  // namespace
+
+SignalWatch::SignalWatch() {
+  requests = 0;
+  struct sigaction action;
+  std::memset(&action, 0, sizeof action);
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < 3; ++i) sigaction(kSignals[i], &action, &former[i]);
+}
+
+SignalWatch::~SignalWatch() {
+  for (size_t i = 0; i < 3; ++i) sigaction(kSignals[i], &former[i], nullptr);
+}
+
+bool stop_requested() { return requests.load() > 0; }
+
+}  // namespace ballast

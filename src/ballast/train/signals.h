@@ -1,0 +1,15 @@
+#pragma once
+// INT, TERM and USR1 (Slurm's warning): the first asks the run to finish its step, save and stop; a second INT ends the process at once.
+namespace ballast {
+
+// Installs the handlers while it lives.
+class SignalWatch {
+ public:
+  SignalWatch();
+  ~SignalWatch();
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+};
+bool stop_requested();
+
+}  // namespace ballast

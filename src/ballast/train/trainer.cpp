@@ -1,0 +1,302 @@
+#include "ballast/train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+
+#include "ballast/base/check.h"
+#include "ballast/base/error.h"
+#include "ballast/base/log.h"
+#include "ballast/base/units.h"
+#include "ballast/kernel/allocator.h"
+#include "ballast/train/banner.h"
+#include "ballast/train/checkpoint_io.h"
+#include "ballast/train/machine.h"
+#include "ballast/train/report.h"
+#include "ballast/train/signals.h"
+#include "ballast/train/trace.h"
+
+namespace ballast {
+
+namespace {
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+// What one rank says of one step; exchanged as plain bytes, so all ranks must run the same binary (checked at start).
+struct Trainer::Figures {
+  int64_t memory_bytes = 0;
+  int64_t stop = 0;                // a signal arrived
+  uint64_t next_fingerprint = 0;   // of the step planned ahead
+  double step_s = 0, exposed_s = 0, waited_s = 0;
+  std::array<int64_t, 16> bytes{};   // by level
+};
+
+Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& communicator, TrainerOptions options)
+    : config_(std::move(config)), topology_(topology), communicator_(communicator), options_(std::move(options)) {
+  BALLAST_CHECK(topology_.level_count() <= 16, "{} levels", topology_.level_count());
+  require(config_, {Needs::Model, Needs::TrainData, Needs::RunFolder, Needs::Length});
+  check_run_folder(config_, options_.resume);
+  tokenizer_ = open_tokenizer(config_);
+  if (tokenizer_ == nullptr) throw Error(ErrorKind::Usage, "no tokenizer is given").at("data.tokenizer").cure("name a folder with tokenizer.json, or vocab.json and merges.txt");
+  model_ = open_model(config_, tokenizer_.get());
+  recipe_ = make_recipe(config_, model_.config, topology_);
+  limits_ = {topology_.ranks(), micro_tokens(config_, model_.config)};
+  data_ = open_data_of(config_, DataUse::Train, *tokenizer_, model_.config);
+  if (!config_.data.eval.empty()) eval_data_ = open_data_of(config_, DataUse::Eval, *tokenizer_, model_.config);
+  agree();
+  steps_ = run_length(config_, *data_);
+  config_.optimizer.schedule.steps = steps_;
+  check_schedule(config_.optimizer.schedule);
+  check_optimizer(config_.optimizer.spec);
+
+  const int64_t expected = std::max<int64_t>(1, (config_.batch.tokens + limits_.ranks * limits_.micro_tokens - 1) / (limits_.ranks * limits_.micro_tokens));
+  const int64_t sequence = std::min(sequence_limit(config_, model_.config), limits_.micro_tokens);
+  const Layout assumed = assumed_layout(limits_.ranks, expected, limits_.micro_tokens, sequence);
+  const PlanSummary summary = summarize(recipe_, assumed);
+  require_fit(summary, recipe_, assumed, memory_per_rank(communicator_));
+  if (main_rank()) print_banner(summary, assumed);
+
+  engine_ = std::make_unique<Engine>(recipe_, communicator_, EngineOptions{config_.run.seed, options_.threads, config_.optimizer.spec});
+  std::optional<CheckpointHandle> checkpoint;
+  if (options_.resume) {
+    std::vector<BadCheckpoint> bad;
+    checkpoint = newest_valid(config_.run.dir, bad);
+    for (const BadCheckpoint& one : bad) log_warning("checkpoint {} is not used: {}", one.folder.string(), one.why);
+    if (!checkpoint) {
+      throw Error(bad.empty() ? ErrorKind::Data : ErrorKind::CorruptFile, "--resume: the run has no valid checkpoint")
+          .at(config_.run.dir)
+          .cure("start a new run in another folder; nothing was changed here");
+    }
+    restore(*checkpoint);
+  } else {
+    engine_->set_weights(initial_weights(model_, config_.run.seed));
+  }
+  if (main_rank()) {
+    folder_ = std::make_unique<RunFolder>(config_, checkpoint ? std::optional<int64_t>(checkpoint->step) : std::nullopt);
+    remove_leftovers(config_.run.dir);
+    progress_ = std::make_unique<ProgressLine>(steps_);
+  }
+  communicator_.barrier("run folder");
+  peak_flops_ = measured_gemm_peak(communicator_, recipe_.compute, options_.threads);
+  if (main_rank()) log_info("GEMM peak measured on {} rank{} x {} thread{}: {:.1f} GFLOP/s in {}", topology_.ranks(), topology_.ranks() == 1 ? "" : "s", options_.threads,
+                            options_.threads == 1 ? "" : "s", peak_flops_ / 1e9, name_of(recipe_.compute));
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::agree() {
+  // Sixteen hexadecimal digits each; the first that differs is named with both ranks.
+  check_same(communicator_, {{"version", BALLAST_VERSION},
+                             {"configuration", fmt::format("{:016x}", config_.source.fingerprint())},
+                             {"tokenizer", fmt::format("{:016x}", tokenizer_->hash())},
+                             {"training data", fmt::format("{:016x}", data_->fingerprint())},
+                             {"evaluation data", eval_data_ == nullptr ? "none" : fmt::format("{:016x}", eval_data_->fingerprint())},
+                             {"model", fmt::format("{} parameters, layout {}", recipe_.model.parameters(), layout_fingerprint(recipe_))}});
+}
+
+void Trainer::print_banner(const PlanSummary& summary, const Layout& layout) const {
+  log_info("model {}: {:.1f} M parameters, {:.1f} M trained", model_.text, static_cast<double>(recipe_.model.parameters()) / 1e6,
+           static_cast<double>(recipe_.model.trainable_parameters()) / 1e6);
+  log_info("{} over {}, {}, {} thread{} per rank, {} steps", communicator_.name(), topology_.text(), config_.train.precision, options_.threads,
+           options_.threads == 1 ? "" : "s", steps_);
+  for (const std::string& line : banner_lines(summary, recipe_, layout)) log_info("{}", line);
+}
+
+void Trainer::restore(const CheckpointHandle& checkpoint) {
+  restore_checkpoint(checkpoint, *engine_);
+  cursor_ = Cursor::parse(checkpoint.state.cursor.dump());
+  step_ = checkpoint.step;
+  elapsed_s_ = checkpoint.state.metrics.value("elapsed_s", 0.0);
+  if (checkpoint.state.metrics.contains("best_eval_loss")) best_eval_ = checkpoint.state.metrics["best_eval_loss"].get<double>();
+  log_info("resumed from {} (step {})", checkpoint.folder.string(), checkpoint.step);
+}
+
+int Trainer::run() {
+  const SignalWatch signals;
+  if (step_ >= steps_) {
+    log_info("the run is complete: {} steps", steps_);
+    return 0;
+  }
+  planner_ = std::make_unique<StepPlanner>(recipe_, communicator_.rank(), *data_, Selector(*data_, config_.run.seed, config_.batch.tokens, cursor_),
+                                           config_.data.layout, limits_, step_ + 1, steps_);
+  check_same(communicator_, {{"plan of the first step", fmt::format("{:016x}", planner_->peek_fingerprint())}});
+  waited_before_ = planner_->waited_s();   // the first plan has nothing to hide behind
+  sent_before_ = communicator_.bytes_sent();
+  bool stop = false;
+  double began = now_s();
+  while (!stop && step_ < steps_) {
+    PlannedStep step = planner_->next();
+    stop = train_step(std::move(step), began);
+    began = now_s();
+    const bool last = stop || step_ == steps_;
+    const bool evaluates = eval_data_ != nullptr && ((config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0) || (last && !stop));
+    if (evaluates) evaluate(step_);
+    // The best one is kept beside the newest, so a new best is always saved.
+    const bool saves = last || (config_.checkpoint.every > 0 && step_ % config_.checkpoint.every == 0) || (config_.checkpoint.best && best_step_ == step_);
+    if (saves) save(step_);
+    if (evaluates || saves) {
+      began = now_s();   // neither counts as training time
+      sent_before_ = communicator_.bytes_sent();
+    }
+  }
+  if (main_rank()) progress_->finish();
+  write_trace();
+  if (main_rank()) {
+    write_report(config_.run.dir);
+    log_info("{} after step {}: {}/report.html", stop ? "interrupted" : "done", step_, config_.run.dir);
+  }
+  communicator_.barrier("end of the run");
+  return stop ? exit_code(ErrorKind::Interrupted) : 0;
+}
+
+bool Trainer::train_step(PlannedStep step, double step_began) {
+  const RunConfig::TraceRange trace = options_.trace.value_or(config_.train.trace);
+  const bool traced = trace.last > 0 && step.step >= trace.first && step.step <= trace.last;
+  engine_->record_to(traced ? &timeline_ : nullptr);
+  memory_reset_peak();
+  StepSettings settings;
+  settings.step = step.step;
+  settings.lr = learning_rate(config_.optimizer.schedule, step.step);
+  settings.clip = config_.optimizer.clip;
+  settings.trained_targets = step.trained_targets;
+  settings.skip_nonfinite = config_.train.skip_nonfinite;
+  const StepResult result = engine_->train(step.graph, step.batches, settings);
+  step_ = step.step;
+  cursor_ = step.after;
+
+  Figures mine;
+  mine.memory_bytes = memory_peak_bytes();
+  mine.stop = stop_requested() ? 1 : 0;
+  mine.exposed_s = engine_->occupancy().exposed_link_s;
+  mine.next_fingerprint = planner_->peek_fingerprint();
+  mine.waited_s = planner_->waited_s() - waited_before_;
+  waited_before_ = planner_->waited_s();
+  mine.step_s = now_s() - step_began;
+  const std::vector<int64_t> sent = communicator_.bytes_sent();
+  for (size_t l = 0; l < sent.size(); ++l) mine.bytes[l] = sent[l] - sent_before_[l];
+  sent_before_ = sent;
+
+  std::vector<Figures> all(static_cast<size_t>(communicator_.size()));
+  communicator_.all_gather_fixed(&mine, sizeof mine, all.data(), "figures of the step");
+  bool stop = false;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    stop = stop || all[rank].stop != 0;
+    if (all[rank].next_fingerprint != all[0].next_fingerprint) {
+      throw Error(ErrorKind::PeerLost, fmt::format("rank {} has planned another step {} than rank 0", rank, step.step + 1))
+          .cure("all ranks must run the same binary on the same data");
+    }
+  }
+  elapsed_s_ += mine.step_s;
+  if (!main_rank()) return stop;
+
+  StepMetrics metrics;
+  metrics.step = step.step;
+  metrics.loss = result.loss;
+  metrics.lr = settings.lr;
+  metrics.grad_norm = result.grad_norm;
+  metrics.tokens = step.tokens;
+  metrics.trained_tokens = step.trained_targets;
+  metrics.time_s = mine.step_s;
+  metrics.tokens_per_s = static_cast<double>(step.tokens) / mine.step_s;
+  metrics.elapsed_s = elapsed_s_;
+  metrics.micro_batches = step.layout.micro_batches();
+  metrics.samples = step.samples;
+  metrics.skipped = !result.updated;
+  metrics.imbalance = step.layout.imbalance();
+  const int64_t slots = step.layout.slots();
+  metrics.padding_share = slots == 0 ? 0 : 1.0 - static_cast<double>(step.tokens) / static_cast<double>(slots);
+  metrics.wall_time = wall_time();
+  for (int l = 0; l < topology_.level_count(); ++l) {
+    int64_t bytes = 0;
+    for (const Figures& figures : all) bytes += figures.bytes[static_cast<size_t>(l)];
+    metrics.bytes[topology_.level(l).name] = bytes;
+  }
+  for (const Figures& figures : all) {
+    metrics.memory_bytes = std::max(metrics.memory_bytes, figures.memory_bytes);
+    metrics.communication_share += figures.exposed_s / figures.step_s / static_cast<double>(all.size());
+    metrics.data_wait_share += figures.waited_s / figures.step_s / static_cast<double>(all.size());
+  }
+  std::vector<int64_t> lengths;
+  for (const auto& rank : step.layout.ranks) for (const MicroBatchLayout& batch : rank) for (const Piece& piece : batch.pieces) lengths.push_back(piece.length);
+  const double flops = linear_flops_per_token(recipe_.model) * static_cast<double>(step.tokens) + attention_flops(recipe_.model.config, lengths);
+  metrics.mfu = peak_flops_ > 0 ? flops / mine.step_s / peak_flops_ : 0;
+  folder_->append(metrics);
+  progress_->update(metrics);
+  if (metrics.skipped) progress_->message(fmt::format("step {}: loss or gradient not finite, the update was left out", step.step));
+  last_ = metrics;
+  return stop;
+}
+
+void Trainer::evaluate(int64_t step) {
+  engine_->record_to(nullptr);
+  const double began = now_s();
+  ExactSum loss;
+  EvalMetrics metrics;
+  metrics.step = step;
+  int64_t next = 0;
+  for (int64_t batch = 0; !config_.train.eval_batches || batch < *config_.train.eval_batches; ++batch) {
+    const Selection selection = select_in_order(*eval_data_, config_.batch.tokens, next);
+    if (selection.empty()) break;
+    const PlannedEvaluation planned = plan_evaluation(recipe_, communicator_.rank(), *eval_data_, selection, config_.data.layout, limits_);
+    const Engine::Evaluation evaluation = engine_->evaluate(planned.graph, planned.batches);
+    loss.merge(evaluation.loss);
+    metrics.trained_tokens += evaluation.targets;
+    metrics.tokens += planned.tokens;
+  }
+  metrics.eval_loss = loss.value() / static_cast<double>(std::max<int64_t>(1, metrics.trained_tokens));
+  metrics.time_s = now_s() - began;
+  metrics.tokens_per_s = static_cast<double>(metrics.tokens) / metrics.time_s;
+  metrics.best = std::isfinite(metrics.eval_loss) && (!best_eval_ || metrics.eval_loss < *best_eval_);
+  metrics.wall_time = wall_time();
+  if (metrics.best) {
+    best_eval_ = metrics.eval_loss;
+    best_step_ = step;
+  }
+  last_eval_ = metrics.eval_loss;
+  if (main_rank()) {
+    folder_->append(metrics);
+    progress_->evaluation(metrics);
+  }
+}
+
+void Trainer::save(int64_t step) {
+  engine_->record_to(nullptr);
+  CheckpointState state;
+  state.step = step;
+  state.ranks = topology_.ranks();
+  state.seed = config_.run.seed;
+  state.config_fingerprint = fmt::format("{:016x}", config_.source.fingerprint());
+  state.layout_fingerprint = layout_fingerprint(recipe_);
+  state.topology = topology_.text();
+  state.cursor = nlohmann::json::parse(cursor_.json());
+  state.metrics = {{"elapsed_s", elapsed_s_}};
+  if (best_eval_) state.metrics["best_eval_loss"] = *best_eval_;
+  if (last_eval_) state.metrics["eval_loss"] = *last_eval_;
+  if (last_) state.metrics["loss"] = last_->loss;
+  ModelWriterOptions options;
+  options.tokenizer = tokenizer_path(config_);
+  options.token_ids.eos = tokenizer_->end_of_text();
+  save_checkpoint(config_.run.dir, state, *engine_, communicator_, options);
+  if (!main_rank()) return;
+  if (config_.checkpoint.best && best_step_ == step) keep_best(config_.run.dir, step);
+  prune_checkpoints(config_.run.dir, config_.checkpoint.keep);
+}
+
+void Trainer::write_trace() {
+  const std::vector<std::string> all = communicator_.all_gather_text(encode_timeline(timeline_), "timelines");
+  if (!main_rank()) return;
+  Timeline merged;
+  for (size_t rank = 0; rank < all.size(); ++rank) merged.merge(decode_timeline(all[rank], fmt::format("rank {}", rank)));
+  if (merged.records.empty()) return;
+  const std::filesystem::path run = config_.run.dir;
+  write_chrome_trace(run / "trace.json", merged);
+  write_timeline_summary(run / "timeline.json", merged);
+}
+
+}  // namespace ballast

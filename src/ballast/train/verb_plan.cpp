@@ -1,0 +1,179 @@
+// ballast plan, ballast validate, ballast data prepare: everything that is known before running.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "ballast/base/error.h"
+#include "ballast/base/log.h"
+#include "ballast/train/banner.h"
+#include "ballast/train/commands.h"
+#include "ballast/train/machine.h"
+#include "ballast/train/setup.h"
+
+namespace ballast {
+
+namespace {
+
+// The layout to plan with: of a real step, or full micro-batches.
+Layout planned_layout(const PlanOptions& options, const RunConfig& config, const ModelConfig& model, const Tokenizer* tokenizer, int64_t ranks) {
+  const int64_t micro = micro_tokens(config, model);
+  if (!options.step) {
+    const int64_t batches = std::max<int64_t>(1, (config.batch.tokens + ranks * micro - 1) / (ranks * micro));
+    return assumed_layout(ranks, batches, micro, std::min(micro, sequence_limit(config, model)));
+  }
+  require(config, {Needs::TrainData});
+  if (tokenizer == nullptr) throw Error(ErrorKind::Usage, "--step needs the data, and that a tokenizer").at("data.tokenizer").cure("set data.tokenizer");
+  if (*options.step < 1) throw Error(ErrorKind::Usage, "steps count from 1").at("--step").found(std::to_string(*options.step));
+  const auto data = open_data_of(config, DataUse::Train, *tokenizer, model);
+  Selector selector(*data, config.run.seed, config.batch.tokens);
+  Selection selection;
+  for (int64_t step = 0; step < *options.step; ++step) selection = selector.next();
+  return make_layout(config.data.layout, selection, {ranks, micro});
+}
+
+nlohmann::json to_json(const PlanSummary& summary, const Recipe& recipe, const Layout& layout) {
+  nlohmann::json json;
+  json["ranks"] = summary.ranks;
+  json["placement"] = recipe.placement.name;
+  json["parameters"] = recipe.model.parameters();
+  json["micro_batches"] = summary.micro_batches;
+  json["levels"] = nlohmann::json::array();
+  for (const auto& level : summary.levels) json["levels"].push_back({{"name", level.name}, {"bytes_per_step", level.bytes_per_step}});
+  json["layout_bytes"] = 0;
+  json["memory"] = nlohmann::json::array();
+  for (const auto& state : summary.memory) json["memory"].push_back({{"state", state.state}, {"tier", state.tier}, {"bytes_per_rank", state.bytes_per_rank}});
+  json["bytes_per_rank"] = summary.bytes_per_rank;
+  json["operations"] = summary.operations;
+  json["flops_per_step"] = summary.flops_per_step;
+  json["layout"] = {{"name", layout.name}, {"tokens", layout.tokens()}, {"slots", layout.slots()}, {"imbalance", layout.imbalance()}};
+  return json;
+}
+
+void print_plan(const PlanSummary& summary, const Recipe& recipe, const Layout& layout) {
+  std::cout << fmt::format("ranks       {}  {}\n", summary.ranks, recipe.topology.text());
+  std::cout << fmt::format("parameters  {:.1f} M, {:.1f} M trained, in {} groups\n", static_cast<double>(recipe.model.parameters()) / 1e6,
+                           static_cast<double>(recipe.model.trainable_parameters()) / 1e6, recipe.model.groups.size());
+  for (const std::string& line : banner_lines(summary, recipe, layout)) std::cout << line << "\n";
+  std::cout << fmt::format("            {} tokens in {} slots, imbalance {:.3f}\n", layout.tokens(), layout.slots(), layout.imbalance());
+  std::cout << "\nmemory per rank (maximum over ranks)\n";
+  for (const auto& state : summary.memory) std::cout << fmt::format("  {:<12} {:<7} {:>14}\n", state.state, state.tier, bytes_text(state.bytes_per_rank));
+  std::cout << fmt::format("  {:<12} {:<7} {:>14}\n", "sum", "", bytes_text(summary.bytes_per_rank));
+  std::cout << "\npayload bytes per step (sum over ranks)\n";
+  for (const auto& level : summary.levels) std::cout << fmt::format("  {:<20} {:>14}  {}\n", level.name, bytes_text(level.bytes_per_step), level.bytes_per_step);
+  std::cout << "\noperations of one rank\n";
+  for (const auto& [what, count] : summary.operations) std::cout << fmt::format("  {:<20} {:>6}\n", what, count);
+}
+
+// Preparing needs no model: one that takes every sequence and id.
+ModelConfig any_model(const Tokenizer& tokenizer) {
+  ModelConfig model;
+  model.vocab_size = tokenizer.vocab_size();
+  model.max_positions = int64_t{1} << 40;
+  return model;
+}
+
+}  // namespace
+
+int run_plan(const PlanOptions& options) {
+  const RunConfig config = load_run_config(options.config.path, options.config.overrides);
+  require(config, {Needs::Model});
+  const Topology topology = topology_of(config, options.config.ranks);
+  if (options.limit_ranks && topology.ranks() > *options.limit_ranks) {
+    throw Error(ErrorKind::Usage, "the topology has more ranks than the limit").found(topology.text()).expected(fmt::format("at most {} ranks", *options.limit_ranks)).at("--limit ranks");
+  }
+  const auto tokenizer = open_tokenizer(config);
+  const ModelSource model = open_model(config, tokenizer.get());
+  const Recipe recipe = make_recipe(config, model.config, topology);
+  const Layout layout = planned_layout(options, config, model.config, tokenizer.get(), topology.ranks());
+  const PlanSummary summary = summarize(recipe, layout);
+  std::vector<std::pair<Recipe, PlanSummary>> others;
+  for (const std::string& text : options.compare) {
+    Recipe other = recipe;
+    other.placement = parse_placement_preset(text, topology);
+    PlanSummary its = summarize(other, layout);
+    others.emplace_back(std::move(other), std::move(its));
+  }
+  if (options.json) {
+    nlohmann::json json = to_json(summary, recipe, layout);
+    for (const auto& [other, its] : others) json["compare"].push_back(to_json(its, other, layout));
+    std::cout << json.dump(2) << "\n";
+  } else {
+    print_plan(summary, recipe, layout);
+    if (!others.empty()) {
+      std::cout << "\ncompared                    memory per rank";
+      for (const auto& level : summary.levels) std::cout << fmt::format("  {:>14}", level.name);
+      std::cout << "\n";
+      const auto row = [&](const std::string& name, const PlanSummary& its) {
+        std::cout << fmt::format("  {:<24} {:>16}", name, bytes_text(its.bytes_per_rank));
+        for (const auto& level : its.levels) std::cout << fmt::format("  {:>14}", bytes_text(level.bytes_per_step));
+        std::cout << "\n";
+      };
+      row(recipe.placement.name, summary);
+      for (const auto& [other, its] : others) row(other.placement.name, its);
+    }
+  }
+  if (options.limit_memory) {
+    require_fit(summary, recipe, layout, *options.limit_memory);
+  } else if (const int64_t machine = machine_memory(); summary.bytes_per_rank > machine) {
+    log_warning("the plan needs {} per rank, this machine has {}; training here would be refused", bytes_text(summary.bytes_per_rank), bytes_text(machine));
+  }
+  return 0;
+}
+
+int run_validate(const ValidateOptions& options) {
+  const RunConfig config = load_run_config(options.config.path, options.config.overrides);
+  require(config, {Needs::Model});
+  const Topology topology = topology_of(config, options.config.ranks);
+  const auto tokenizer = open_tokenizer(config);
+  const ModelSource model = open_model(config, tokenizer.get());
+  const Recipe recipe = make_recipe(config, model.config, topology);
+  sequence_limit(config, model.config);
+  micro_tokens(config, model.config);
+  check_optimizer(config.optimizer.spec);
+  nlohmann::json json{{"ok", true}, {"ranks", topology.ranks()}, {"parameters", recipe.model.parameters()}};
+  const auto check_data = [&](DataUse use, const char* name) {
+    if (tokenizer == nullptr) throw Error(ErrorKind::Usage, "data without a tokenizer").at("data.tokenizer").cure("set data.tokenizer");
+    const auto data = open_data_of(config, use, *tokenizer, model.config);
+    data->verify();
+    json[name] = {{"samples", data->counts().samples}, {"tokens", data->counts().tokens}};
+    if (!options.json) std::cout << fmt::format("{}: {}\n", name, data->report());
+    if (use == DataUse::Train && (config.train.steps || config.train.tokens || config.train.epochs)) {
+      LrSchedule schedule = config.optimizer.schedule;
+      schedule.steps = run_length(config, *data);
+      check_schedule(schedule);
+      json["steps"] = schedule.steps;
+      if (!options.json) std::cout << fmt::format("steps: {}\n", schedule.steps);
+    }
+  };
+  if (!config.data.train.empty()) check_data(DataUse::Train, "train");
+  if (!config.data.eval.empty()) check_data(DataUse::Eval, "eval");
+  if (options.json) {
+    std::cout << json.dump(2) << "\n";
+  } else {
+    std::cout << fmt::format("model: {} ({:.1f} M parameters)\ntopology: {}\nplacement: {}\nok\n", model.text, static_cast<double>(recipe.model.parameters()) / 1e6,
+                             topology.text(), recipe.placement.name);
+  }
+  return 0;
+}
+
+int run_data_prepare(const DataPrepareOptions& options) {
+  const RunConfig config = load_run_config(options.config.path, options.config.overrides);
+  require(config, {Needs::TrainData});
+  const auto tokenizer = open_tokenizer(config);
+  if (tokenizer == nullptr) throw Error(ErrorKind::Usage, "no tokenizer is given").at("data.tokenizer").cure("name a folder with tokenizer.json, or vocab.json and merges.txt");
+  for (const DataUse use : {DataUse::Train, DataUse::Eval}) {
+    if (use == DataUse::Eval && config.data.eval.empty()) continue;
+    const std::vector<std::filesystem::path> stores = store_paths(config, use, *tokenizer);
+    if (options.force) {
+      for (const auto& store : stores) std::filesystem::remove(store);
+    }
+    const auto data = open_data_of(config, use, *tokenizer, any_model(*tokenizer));
+    std::cout << fmt::format("{}: {}\n", use == DataUse::Train ? "train" : "eval", data->report());
+    for (const auto& store : stores) std::cout << fmt::format("  {} ({})\n", store.string(), bytes_text(static_cast<int64_t>(std::filesystem::file_size(store))));
+  }
+  return 0;
+}
+
+}  // namespace ballast
