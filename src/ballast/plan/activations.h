@@ -26,7 +26,8 @@ std::vector<TensorSpec> outputs_of(SegmentKind kind, const ModelConfig& config, 
 // reruns the segment from its inputs). The order is the order in which the segment receives them.
 std::vector<TensorSpec> saved_of(SegmentKind kind, const ModelConfig& config, int64_t tokens, DType compute);
 
-// Calibrated upper bound of the scratch bytes that a segment's kernels take from the allocator while they run.
-int64_t scratch_bytes(SegmentKind kind, const ModelConfig& config, int64_t tokens, DType compute, bool backward);
+// Calibrated upper bound of the scratch bytes that a segment's kernels take from the allocator while they run with up to
+// `threads` threads (attention has tiles per thread). The head's forward and backward are one: `backward` does not matter.
+int64_t scratch_bytes(SegmentKind kind, const ModelConfig& config, int64_t tokens, DType compute, bool backward, int64_t threads = 4);
 
 }  // namespace ballast

@@ -1,6 +1,8 @@
 // Names, shapes, groups and offsets of the GPT-2 and llama families, as Hugging Face stores them.
 #include "ballast/plan/model_shape.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fnmatch.h>
 

@@ -1,0 +1,99 @@
+// Shapes of what the segments of model/ put out and save, and a bound of their scratch. A change there is a change here:
+// tests/model/segments_memory_test.cpp compares.
+#include "ballast/plan/activations.h"
+
+#include <algorithm>
+
+#include "ballast/plan/head_chunk.h"
+
+namespace ballast {
+
+int64_t TensorSpec::bytes() const {
+  int64_t product = size_of(dtype);
+  for (int64_t size : shape) product *= size;
+  return product;
+}
+
+std::vector<TensorSpec> outputs_of(SegmentKind kind, const ModelConfig& config, int64_t tokens, DType compute) {
+  switch (kind) {
+    case SegmentKind::Embedding: case SegmentKind::Finish: return {{"x", {tokens, config.hidden}, compute}};
+    case SegmentKind::Project:
+      return {{"q", {tokens, config.query_width()}, compute},
+              {"k", {tokens, config.kv_width()}, compute},
+              {"v", {tokens, config.kv_width()}, compute}};
+    case SegmentKind::Attend: return {{"o", {tokens, config.query_width()}, compute}, {"lse", {config.heads, tokens}, DType::Float32}};
+    case SegmentKind::Head: return {{"loss", {tokens}, DType::Float32}};
+  }
+  return {};
+}
+
+std::vector<TensorSpec> saved_of(SegmentKind kind, const ModelConfig& config, int64_t tokens, DType compute) {
+  std::vector<TensorSpec> saved;
+  const auto statistics = [&](const std::string& norm) {
+    if (config.norm == NormKind::LayerNorm) saved.push_back({norm + ".mean", {tokens}, DType::Float32});
+    saved.push_back({norm + ".rstd", {tokens}, DType::Float32});
+  };
+  if (kind == SegmentKind::Project) {
+    statistics("norm1");
+    if (config.qk_norm) {
+      saved.push_back({"q.raw", {tokens, config.query_width()}, compute});
+      saved.push_back({"k.raw", {tokens, config.kv_width()}, compute});
+    }
+  } else if (kind == SegmentKind::Finish) {
+    saved.push_back({"x1", {tokens, config.hidden}, compute});
+    statistics("norm2");
+    if (config.gated) saved.push_back({"gate", {tokens, config.intermediate}, compute});
+    saved.push_back({"up", {tokens, config.intermediate}, compute});
+  }
+  return saved;
+}
+
+int64_t scratch_bytes(SegmentKind kind, const ModelConfig& config, int64_t tokens, DType compute, bool backward, int64_t threads) {
+  if (tokens == 0) return 0;
+  const int64_t hidden = config.hidden, query = config.query_width(), kv = config.kv_width(), inner = config.intermediate;
+  const int64_t d = config.head_dim;
+  // In floats. A model in bf16 is counted as on CPUs without bf16 units, where operands of products are widened.
+  const bool narrow = compute != DType::Float32;
+  const auto widened = [&](int64_t elements) { return narrow ? elements : 0; };
+  const auto product = [&](int64_t rows, int64_t in, int64_t out) { return widened(in * out + rows * std::max(in, out)); };
+  const int64_t slack = 4096 + 2 * tokens;  // statistics, small tensors, rounding to allocation units
+  const int64_t dropped = config.dropout_residual > 0 || config.dropout_embedding > 0 ? tokens * hidden : 0;
+  int64_t floats = 0;
+  switch (kind) {
+    case SegmentKind::Embedding: floats = backward ? dropped : 0; break;
+    case SegmentKind::Project: {
+      const int64_t rope = config.positions == PositionKind::Rope ? tokens * d : 0;
+      const int64_t head_statistics = config.qk_norm ? tokens * config.heads : 0;
+      const int64_t products = tokens * hidden * (backward ? 2 : 1) + std::max(product(tokens, hidden, query), product(tokens, hidden, kv)) +
+                               (backward ? widened(tokens * query) : 0);
+      floats = std::max({products, rope, head_statistics});
+      break;
+    }
+    case SegmentKind::Attend: {
+      constexpr int64_t kQueries = 64, kKeys = 128;  // tiles of kernel/attention_tile.h
+      const int64_t tile = kQueries * kKeys + kKeys + 2 * kQueries * d + 2 * kKeys * d + 2 * kQueries + 16;
+      floats = threads * (backward ? tile + kQueries * kKeys + (3 * d + 1) * tokens : tile);
+      break;
+    }
+    case SegmentKind::Finish:
+      if (backward) {
+        const int64_t down = widened(tokens * hidden) + dropped + (config.gated ? 3 : 2) * tokens * inner + product(tokens, inner, hidden);
+        const int64_t up = 2 * tokens * hidden + (config.gated ? 2 : 1) * tokens * inner + product(tokens, inner, hidden);
+        const int64_t output = tokens * hidden + product(tokens, query, hidden);
+        floats = std::max({down, up, output});
+      } else {
+        floats = std::max({product(tokens, query, hidden) + widened(tokens * hidden), tokens * hidden + product(tokens, hidden, inner),
+                           tokens * inner + product(tokens, inner, hidden) + widened(tokens * hidden)});
+      }
+      break;
+    case SegmentKind::Head: {
+      const int64_t rows = head_chunk_rows(tokens, config.vocab_size);
+      const int64_t block = std::min(kHeadVocabBlock, config.vocab_size);
+      floats = rows * config.vocab_size + 4 * rows * hidden + widened(block * (hidden + rows));
+      break;
+    }
+  }
+  return (floats + slack) * 4;
+}
+
+}  // namespace ballast
