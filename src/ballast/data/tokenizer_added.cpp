@@ -85,7 +85,8 @@ void AddedTokens::split(std::string_view text, bool ordinary, std::vector<TextPa
       }
       if (begin > done) parts.push_back({text.substr(done, begin - done), -1});
       parts.push_back({text.substr(begin, end - begin), token.id});
-      done = at = end;
+      // The next token is looked for where this one's content ends, even inside the white space that it took: the original does so.
+      done = end;
     }
   }
   if (done < text.size()) parts.push_back({text.substr(done), -1});
