@@ -117,7 +117,7 @@ void C10dCommunicator::fail(Flight& flight, int64_t peer, const std::string& det
   if (const auto failure = channel_->known()) refuse(*failure, purpose);
   if (flight.expired) {
     const std::vector<int64_t> peers(waiting.begin(), waiting.end());
-    const std::vector<int64_t> silent = channel_->silent(peers);
+    const std::vector<int64_t> silent = channel_->silent();
     if (const auto failure = channel_->known()) refuse(*failure, purpose);
     const Failure failure{silent.empty() ? peer : silent.front(), rank_,
                           fmt::format("no answer within {} s in '{}' (sequence {}), waiting for rank {}{}", seconds(options_.deadline), purpose.what,

@@ -10,7 +10,7 @@
 
 namespace ballast {
 
-class C10dCommunicator final : public Communicator {
+class C10dCommunicator : public Communicator {
  public:
   // `interruptible`: the back end's wait tears everything down when it times out (Gloo), so waits are without limit and end by Work::abort,
   // called from expire() or when the channel hears of a failure. Otherwise wait(timeout) is used. `keep_alive` is dropped after the back end.

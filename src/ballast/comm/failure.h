@@ -26,8 +26,8 @@ class FailureChannel {
   virtual std::optional<Failure> known() const = 0;
   // Waits up to `patience` for a failure that another rank announced: one that lost its connection asks this before it blames its neighbour.
   virtual std::optional<Failure> await(std::chrono::milliseconds patience) = 0;
-  // Those of `peers` that show no sign of life; may take a second or two. Empty if the back end cannot know.
-  virtual std::vector<int64_t> silent(const std::vector<int64_t>& peers) = 0;
+  // The ranks that show no sign of life; may take two seconds. Empty if all live or the back end cannot know.
+  virtual std::vector<int64_t> silent() = 0;
   // Called once from any thread as soon as a failure is known: interrupts what is waiting.
   virtual void on_failure(std::function<void()> interrupt) = 0;
 };

@@ -28,7 +28,7 @@ class InProcessHub final : public FailureChannel {
   void announce(const Failure& failure) noexcept override;
   std::optional<Failure> known() const override;
   std::optional<Failure> await(std::chrono::milliseconds patience) override;
-  std::vector<int64_t> silent(const std::vector<int64_t>&) override { return {}; }
+  std::vector<int64_t> silent() override { return {}; }
   void on_failure(std::function<void()>) override {}
 
  private:
