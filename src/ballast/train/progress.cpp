@@ -172,7 +172,7 @@ std::vector<LinePart> ProgressBar::parts(double seconds, bool finished) const {
   const double rate = seconds > 0 ? static_cast<double>(done_) / seconds : 0.0;
   if (rate > 0) {
     const bool bytes = unit_ == ProgressUnit::Bytes;
-    parts.push_back({(bytes ? format_bytes(static_cast<int64_t>(rate)) : format_count(std::llround(rate))) + "/s", 4});
+    parts.push_back({(bytes ? format_bytes(static_cast<int64_t>(rate)) : rate < 99.5 ? fmt::format("{:.3g}", rate) : format_count(std::llround(rate))) + "/s", 4});
   }
   if (finished) {
     parts.push_back({(stopped ? "stopped after " : "in ") + format_time(seconds), 3});
