@@ -1,0 +1,25 @@
+#pragma once
+// The forward pass over weights that are all in memory, without gradients: evaluation and generation share it.
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+
+#include "ballast/model/model_weights.h"
+#include "ballast/model/segments.h"
+
+namespace ballast {
+
+// What runs between project and finish of a block; training's is attend_forward, generation's KvCache::attend.
+using Attend = std::function<void(const SegmentCall&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& o,
+                                  at::Tensor& lse)>;
+
+// Embedding and blocks: x [T, hidden] before the final norm. One block's buffers are held, reused by every block.
+at::Tensor forward_blocks(const ModelWeights& weights, const MicroBatch& batch, const Attend& attend);
+
+// Logits [rows, vocab] fp32 of rows of x.
+at::Tensor forward_logits(const ModelWeights& weights, const MicroBatch& batch, const at::Tensor& rows);
+
+// Loss of every token [T] fp32 in nats, 0 where the target is -1. Logits exist for a chunk of tokens at a time.
+at::Tensor evaluate_batch(const ModelWeights& weights, const MicroBatch& batch);
+
+}  // namespace ballast
