@@ -1,0 +1,61 @@
+// ballast plan: memory, bytes and layout of a step, without running it.
+#include "ballast/base/units.h"
+#include "ballast/verbs.h"
+
+namespace ballast::cli {
+
+namespace {
+
+// "memory=8GiB" or "ranks=16".
+void read_limit(const std::string& text, PlanOptions& options) {
+  const size_t equals = text.find('=');
+  const std::string name = text.substr(0, equals);
+  if (equals == std::string::npos || (name != "memory" && name != "ranks")) {
+    throw Error(ErrorKind::Usage, "unknown limit").at("--limit").found("'" + printable(text) + "'").expected("memory=8GiB or ranks=16");
+  }
+  try {
+    (name == "memory" ? options.limit_memory : options.limit_ranks) =
+        name == "memory" ? parse_bytes(text.substr(equals + 1)) : parse_count(text.substr(equals + 1));
+  } catch (const Error& error) {
+    Error copy = error;
+    throw std::move(copy).at("--limit " + name);
+  }
+}
+
+// "zeropp(node),topo(pair,node)": commas inside parentheses belong to the placement.
+std::vector<std::string> split_placements(const std::string& text) {
+  std::vector<std::string> out(1);
+  int depth = 0;
+  for (const char c : text) {
+    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+    if (c == ',' && depth == 0) {
+      out.emplace_back();
+    } else if (c != ' ' || depth > 0) {
+      out.back() += c;
+    }
+  }
+  std::erase(out, "");
+  return out;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Chosen& chosen) {
+  auto [verb, options] = add_verb<PlanOptions>(app, chosen, "plan", "Memory per rank, bytes per level and the layout of a step, without running it", "Before a run", run_plan);
+  add_config_source(*verb, options->config);
+  verb->add_option("--step", options->step, "Lay out the samples of this step; without it an even step is assumed")->check(CLI::PositiveNumber)->option_text("N");
+  auto limits = std::make_shared<std::vector<std::string>>();
+  verb->add_option("--limit", *limits, "Refuse what needs more: memory=8GiB per rank, ranks=16")->expected(1)->take_all()->option_text("NAME=VALUE");
+  auto compare = std::make_shared<std::string>();
+  verb->add_option("--compare", *compare, "Placements to set beside the configured one, as in 'zero3,hsdp(pair)'")->option_text("LIST");
+  add_json(*verb, options->json);
+  verb->callback([&chosen, options = options, limits, compare] {
+    chosen = [options, limits, compare] {
+      for (const std::string& limit : *limits) read_limit(limit, *options);
+      options->compare = split_placements(*compare);
+      return run_plan(*options);
+    };
+  });
+}
+
+}  // namespace ballast::cli
