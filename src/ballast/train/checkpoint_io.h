@@ -2,6 +2,7 @@
 // Between the engine's shards and the checkpoint's logical tensors: saving and restoring all of a run's state.
 #include "ballast/checkpoint/checkpoint.h"
 #include "ballast/engine/engine.h"
+#include "ballast/model/model_folder.h"
 #include "ballast/model/model_writer.h"
 
 namespace ballast {

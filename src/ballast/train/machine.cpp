@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <c10/core/InferenceMode.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <sstream>
 
 #include "ballast/kernel/gemm.h"
 
@@ -49,6 +51,24 @@ int64_t memory_per_rank(Communicator& communicator) {
   int64_t here = 0;
   for (const std::string& name : communicator.all_gather_text(host, "host names")) here += name == host;
   return machine_memory() / std::max<int64_t>(1, here);
+}
+
+std::vector<std::string> cpu_flags() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line) && !line.starts_with("flags")) {
+  }
+  std::istringstream words(line);
+  std::vector<std::string> flags;
+  std::string word;
+  while (words >> word) {
+    if (word.starts_with("avx") || word.starts_with("amx") || word == "fma" || word == "f16c") flags.push_back(word);
+  }
+  return flags;
+}
+
+std::string cpu_path() {
+  return at::get_cpu_capability() + ", bf16 products " + (kernel::bf16_products() == kernel::Bf16Products::Native ? "native" : "converted to fp32");
 }
 
 }  // namespace ballast

@@ -1,5 +1,8 @@
 #pragma once
 // What the machine can do, measured: the yardstick of MFU.
+#include <string>
+#include <vector>
+
 #include "ballast/comm/communicator.h"
 #include "ballast/plan/dtype.h"
 
@@ -12,5 +15,10 @@ double measured_gemm_peak(Communicator& communicator, DType compute, int threads
 int64_t machine_memory();
 // Bytes that one rank may use: the machine's memory divided by the ranks on this host .
 int64_t memory_per_rank(Communicator& communicator);
+
+// The vector and matrix extensions that this CPU has, of those that matter here: avx2, fma, avx512f, avx512_bf16, amx_bf16, ...
+std::vector<std::string> cpu_flags();
+// What ATen dispatches to and how bf16 products are made: "AVX2, bf16 products converted".
+std::string cpu_path();
 
 }  // namespace ballast

@@ -16,13 +16,14 @@ namespace ballast {
 
 namespace {
 
-// This process's own command line, for starting it again.
+// The arguments of this process, for starting it again.
 std::vector<std::string> command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> words;
   std::string word;
   while (std::getline(file, word, '\0')) words.push_back(word);
   if (words.empty()) throw Error(ErrorKind::Environment, "the command line cannot be read").at("/proc/self/cmdline").cure("mount /proc, or start the ranks with torchrun");
+  words.erase(words.begin());
   return words;
 }
 
@@ -31,7 +32,7 @@ int run_rank(const RunConfig& config, const Topology& topology, const Membership
   const int threads = config.train.threads > 0 ? static_cast<int>(config.train.threads) : threads_per_rank(membership);
   CommunicatorOptions options;
   options.deadline = std::chrono::milliseconds(static_cast<int64_t>(config.train.timeout_s * 1000));
-  const std::unique_ptr<Communicator> communicator = membership.ranks == 1 ? make_single() : make_gloo(membership, topology, options);
+  const std::unique_ptr<Communicator> communicator = membership.ranks == 1 ? make_single() : make_gloo(topology, membership, {options, ""});
   if (membership.ranks > 1) log_info("rank {} of {}, started by {}", membership.rank, membership.ranks, membership.source);
   try {
     return work(topology, *communicator, threads);
@@ -45,14 +46,15 @@ int run_rank(const RunConfig& config, const Topology& topology, const Membership
 
 int on_ranks(const RunConfig& config, int64_t ranks, const RankWork& work) {
   install_allocator();
-  const std::optional<Membership> given = detect_membership();
-  if (given) {
-    if (ranks > 0 && ranks != given->ranks) {
+  const Membership given = detect_membership(process_environment());
+  const bool launched = given.source != Membership{}.source;
+  if (launched) {
+    if (ranks > 0 && ranks != given.ranks) {
       throw Error(ErrorKind::Usage, "--ranks contradicts the launcher")
-          .found(fmt::format("--ranks {}, {} started {} ranks", ranks, given->source, given->ranks))
+          .found(fmt::format("--ranks {}, {} started {} ranks", ranks, given.source, given.ranks))
           .cure("leave --ranks away under torchrun, mpirun or srun");
     }
-    return run_rank(config, topology_of(config, given->ranks), *given, work);
+    return run_rank(config, topology_of(config, given.ranks), given, work);
   }
   const Topology topology = topology_of(config, ranks);
   if (topology.ranks() > 1) return launch(static_cast<int>(topology.ranks()), command_line(), {});

@@ -11,6 +11,7 @@
 #include "ballast/base/error.h"
 #include "ballast/base/log.h"
 #include "ballast/base/units.h"
+#include "ballast/comm/agreement.h"
 #include "ballast/kernel/allocator.h"
 #include "ballast/train/banner.h"
 #include "ballast/train/checkpoint_io.h"
@@ -159,7 +160,7 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
   const RunConfig::TraceRange trace = options_.trace.value_or(config_.train.trace);
   const bool traced = trace.last > 0 && step.step >= trace.first && step.step <= trace.last;
   engine_->record_to(traced ? &timeline_ : nullptr);
-  memory_reset_peak();
+  reset_peak();
   StepSettings settings;
   settings.step = step.step;
   settings.lr = learning_rate(config_.optimizer.schedule, step.step);
@@ -171,7 +172,7 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
   cursor_ = step.after;
 
   Figures mine;
-  mine.memory_bytes = memory_peak_bytes();
+  mine.memory_bytes = peak_bytes();
   mine.stop = stop_requested() ? 1 : 0;
   mine.exposed_s = engine_->occupancy().exposed_link_s;
   mine.next_fingerprint = planner_->peek_fingerprint();
@@ -281,7 +282,7 @@ void Trainer::save(int64_t step) {
   if (last_) state.metrics["loss"] = last_->loss;
   ModelWriterOptions options;
   options.tokenizer = tokenizer_path(config_);
-  options.token_ids.eos = tokenizer_->end_of_text();
+  options.token_ids.eos = {tokenizer_->end_of_text()};
   save_checkpoint(config_.run.dir, state, *engine_, communicator_, options);
   if (!main_rank()) return;
   if (config_.checkpoint.best && best_step_ == step) keep_best(config_.run.dir, step);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "ballast/checkpoint/checkpoint.h"
+#include "ballast/plan/summary.h"
 #include "ballast/train/metrics.h"
 #include "ballast/train/progress.h"
 #include "ballast/train/run_folder.h"

@@ -6,13 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/base/error.h"
-#include "ballast/base/log.h"
-#include "ballast/checkpoint/checkpoint.h"
 #include "ballast/train/commands.h"
 #include "ballast/train/process.h"
 #include "ballast/train/progress.h"
-#include "ballast/train/run_folder.h"
 #include "ballast/train/step_planner.h"
+#include "ballast/train/weights_source.h"
 
 namespace ballast {
 
@@ -27,20 +25,8 @@ struct Target {
 Target open_target(const ConfigSource& source) {
   const std::filesystem::path path = source.path;
   if (!std::filesystem::is_directory(path)) return {load_run_config(path, source.overrides), {}};
-  if (is_run_folder(path)) {
-    // The weights of the run's best checkpoint, or of its newest if none was evaluated.
-    std::vector<BadCheckpoint> bad;
-    const std::optional<CheckpointHandle> best = best_checkpoint(path, bad, Verify::Sizes);
-    const CheckpointHandle checkpoint = best ? *best : find_checkpoint(path);
-    log_info("weights of {}", checkpoint.folder.string());
-    return {load_run_config(path / "config.yaml", source.overrides), checkpoint.model_folder()};
-  }
-  if (!std::filesystem::exists(path / "config.json")) {
-    throw Error(ErrorKind::Data, "the folder is neither a run nor a model")
-        .at(path.string())
-        .expected("config.yaml and metrics.jsonl of a run, or config.json of a model");
-  }
-  return {parse_run_config("", "command line", source.overrides), path};
+  const WeightsSource weights = open_weights(path, "best", source.overrides);
+  return {weights.config ? *weights.config : parse_run_config("", "command line", source.overrides), weights.folder};
 }
 
 }  // namespace
@@ -50,7 +36,7 @@ int run_eval(const EvalOptions& options) {
   const RunConfig& config = target.config;
   require(config, {Needs::EvalData});
   return on_ranks(config, options.config.ranks, [&](const Topology& topology, Communicator& communicator, int threads) {
-    const auto tokenizer = config.data.tokenizer.empty() && !target.weights.empty() ? load_tokenizer(target.weights) : open_tokenizer(config);
+    const auto tokenizer = target.weights.empty() || !config.data.tokenizer.empty() ? open_tokenizer(config) : load_tokenizer(target.weights);
     if (tokenizer == nullptr) throw Error(ErrorKind::Usage, "no tokenizer is given").at("data.tokenizer").cure("set data.tokenizer");
     const ModelSource model = target.weights.empty() ? open_model(config, tokenizer.get()) : open_model_folder(target.weights);
     const Recipe recipe = make_recipe(config, model.config, topology);

@@ -1,18 +1,15 @@
-// ballast train, report, export, inspect.
+// ballast train, report, export.
 #include <fmt/format.h>
 
 #include <iostream>
-#include <nlohmann/json.hpp>
 
-#include "ballast/base/error.h"
-#include "ballast/checkpoint/inspect.h"
-#include "ballast/data/token_store.h"
 #include "ballast/model/model_writer.h"
 #include "ballast/train/commands.h"
 #include "ballast/train/process.h"
 #include "ballast/train/report.h"
 #include "ballast/train/run_folder.h"
 #include "ballast/train/trainer.h"
+#include "ballast/train/weights_source.h"
 
 namespace ballast {
 
@@ -34,28 +31,13 @@ int run_report(const ReportOptions& options) {
 }
 
 int run_export(const ExportOptions& options) {
-  const std::filesystem::path run = options.run;
-  if (!is_run_folder(run)) throw Error(ErrorKind::Data, "this is no run folder").at(options.run).expected("a folder with config.yaml and metrics.jsonl");
-  const CheckpointHandle checkpoint = [&] {
-    if (options.checkpoint == "newest") return find_checkpoint(run);
-    if (options.checkpoint == "best") {
-      std::vector<BadCheckpoint> bad;
-      const std::optional<CheckpointHandle> best = best_checkpoint(run, bad);
-      return best ? *best : find_checkpoint(run);
-    }
-    int64_t step = 0;
-    const auto [end, error] = std::from_chars(options.checkpoint.data(), options.checkpoint.data() + options.checkpoint.size(), step);
-    if (error != std::errc() || end != options.checkpoint.data() + options.checkpoint.size()) {
-      throw Error(ErrorKind::Usage, "no such checkpoint name").at("--checkpoint").found(printable(options.checkpoint)).expected("best, newest or a step");
-    }
-    return open_checkpoint(checkpoints_folder(run) / step_folder_name(step));
-  }();
-  const ModelFolder folder = ModelFolder::open(checkpoint.model_folder());
+  const WeightsSource source = open_weights(options.run, options.checkpoint);
+  const ModelFolder folder = ModelFolder::open(source.folder);
   const ModelShape shape = describe(folder.config());
   ModelWriterOptions writer_options;
   writer_options.storage = options.precision == "bf16" ? DType::BFloat16 : DType::Float32;
   writer_options.token_ids = folder.token_ids();
-  writer_options.tokenizer = checkpoint.model_folder();
+  writer_options.tokenizer = source.folder;
   ModelWriter writer(options.to, shape, writer_options);
   std::vector<float> flat;
   for (const ParameterGroup& group : shape.groups) {
@@ -64,7 +46,7 @@ int run_export(const ExportOptions& options) {
     writer.write_group(group, flat.data());
   }
   writer.finish();
-  std::cout << fmt::format("{} (step {}, {})\n", options.to, checkpoint.step, options.precision);
+  std::cout << fmt::format("{} (step {}, {})\n", options.to, source.step, options.precision);
   return 0;
 }
 
