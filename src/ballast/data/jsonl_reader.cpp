@@ -141,7 +141,7 @@ class JsonlReader : public RecordReader {
             .expected("at most 1 GiB")
             .cure("is this a file of JSON lines?");
       const size_t before = filled;
-      lines.resize(filled < chunk_bytes_ ? chunk_bytes_ + 1 : filled + filled / 2);
+      lines.resize(filled < chunk_bytes_ ? chunk_bytes_ + 1 : filled + filled / 2 + 1);
       const size_t got = stream_->read(lines.data() + before, lines.size() - before);
       filled = before + got;
       lines.resize(filled);
