@@ -169,7 +169,8 @@ std::vector<LinePart> ProgressBar::parts(double seconds, bool finished) const {
   if (total_ > 0 && !finished) parts.push_back({fmt::format("{:3.0f}%", std::floor(share * 100)), 1});
   const bool stopped = finished && total_ > 0 && done_ < total_;
   parts.push_back({total_ > 0 && (!finished || stopped) ? amount(done_) + " / " + amount(total_) : amount(done_), 2});
-  const double rate = seconds > 0 ? static_cast<double>(done_) / seconds : 0.0;
+  // Of a moment no rate can be told.
+  const double rate = seconds > 0.1 ? static_cast<double>(done_) / seconds : 0.0;
   if (rate > 0) {
     const bool bytes = unit_ == ProgressUnit::Bytes;
     parts.push_back({(bytes ? format_bytes(static_cast<int64_t>(rate)) : rate < 99.5 ? fmt::format("{:.3g}", rate) : format_count(std::llround(rate))) + "/s", 4});
