@@ -35,6 +35,11 @@ function(ballast_library name)
   add_library(ballast::${name} ALIAS ballast_${name})
 endfunction()
 
+# Every test program; `all` has the benchmarks too.
+if(NOT TARGET ballast_tests)
+  add_custom_target(ballast_tests)
+endif()
+
 # ballast_test(FOLDER): tests/FOLDER/*_test.cpp as one program test_FOLDER whose cases CTest lists, labelled FOLDER.
 function(ballast_test folder)
   cmake_parse_arguments(arg "TORCH" "" "LINK" ${ARGN})
@@ -49,6 +54,7 @@ function(ballast_test folder)
   if(arg_TORCH)
     ballast_torch_pch(test_${folder})
   endif()
+  add_dependencies(ballast_tests test_${folder})
   add_test(NAME ${folder} COMMAND test_${folder} WORKING_DIRECTORY "${CMAKE_SOURCE_DIR}")
   set_tests_properties(${folder} PROPERTIES LABELS ${folder} TIMEOUT 900)
 endfunction()
