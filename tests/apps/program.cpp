@@ -1,0 +1,97 @@
+#include "tests/apps/program.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+
+namespace ballast::testing {
+
+namespace {
+
+std::filesystem::path fresh_path(const std::string& suffix) {
+  static std::atomic<int> count{0};
+  return std::filesystem::temp_directory_path() / ("ballast_test." + std::to_string(::getpid()) + "." + std::to_string(count++) + suffix);
+}
+
+std::string content(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+Program::Program(const std::vector<std::string>& arguments, const std::filesystem::path& folder) : output_(fresh_path(".out")), errors_(fresh_path(".err")) {
+  const std::string binary = std::filesystem::absolute(BALLAST_BINARY).lexically_normal().string();
+  std::vector<char*> argv{const_cast<char*>(binary.c_str())};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  child_ = ::fork();
+  if (child_ < 0) throw std::runtime_error("fork failed");
+  if (child_ == 0) {
+    const int out = ::open(output_.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600), err = ::open(errors_.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    if (out < 0 || err < 0 || ::chdir(folder.c_str()) != 0 || ::dup2(out, 1) < 0 || ::dup2(err, 2) < 0) ::_exit(126);
+    ::execv(binary.c_str(), argv.data());
+    ::_exit(127);
+  }
+}
+
+Program::~Program() {
+  if (child_ > 0) {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+  std::error_code ignored;
+  std::filesystem::remove(output_, ignored);
+  std::filesystem::remove(errors_, ignored);
+}
+
+bool Program::running() const {
+  siginfo_t info{};
+  return child_ > 0 && ::waitid(P_PID, static_cast<id_t>(child_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0;
+}
+
+std::vector<pid_t> Program::children() const {
+  std::istringstream list(content("/proc/" + std::to_string(child_) + "/task/" + std::to_string(child_) + "/children"));
+  std::vector<pid_t> pids;
+  for (pid_t pid = 0; list >> pid;) pids.push_back(pid);
+  return pids;
+}
+
+std::string Program::errors_so_far() const { return content(errors_); }
+
+Printed Program::wait(double seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (running()) {
+    if (std::chrono::steady_clock::now() > end) throw std::runtime_error("the program did not end; it said:\n" + content(errors_));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  int status = 0;
+  ::waitpid(child_, &status, 0);
+  child_ = -1;
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), content(output_), content(errors_)};
+}
+
+Printed run_program(const std::vector<std::string>& arguments, const std::filesystem::path& folder) { return Program(arguments, folder).wait(); }
+
+Workplace::Workplace() : path_(fresh_path("")) { std::filesystem::create_directories(path_); }
+Workplace::~Workplace() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+void Workplace::write(const std::string& name, const std::string& text) const {
+  std::ofstream file(path_ / name, std::ios::binary);
+  file << text;
+}
+std::string Workplace::read(const std::string& name) const { return content(path_ / name); }
+
+}  // namespace ballast::testing

@@ -1,0 +1,228 @@
+// Whole runs of the binary over real processes and Gloo: strategies agree, resume is bit-exact, a lost rank and a signal end a run as documented.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/apps/program.h"
+
+namespace ballast::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A tiny GPT-2 over a byte-like vocabulary: vocab.json + merges.txt of 257 tokens, so that a run takes a second.
+void write_tokenizer(const Workplace& place) {
+  std::filesystem::create_directories(place.path() / "tokenizer");
+  nlohmann::json vocab;
+  int id = 0;
+  // The byte-level alphabet: printable bytes stand for themselves, the others for code points from 256 up.
+  int shifted = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    const int point = printable ? byte : shifted++;
+    std::string text;
+    if (point < 0x80) {
+      text = static_cast<char>(point);
+    } else {
+      text = {static_cast<char>(0xC0 | (point >> 6)), static_cast<char>(0x80 | (point & 0x3F))};
+    }
+    vocab[text] = id++;
+  }
+  vocab["<|endoftext|>"] = id;
+  place.write("tokenizer/vocab.json", vocab.dump());
+  place.write("tokenizer/merges.txt", "#version: 0.2\n");
+}
+
+void write_files(const Workplace& place) {
+  write_tokenizer(place);
+  std::string train, eval;
+  for (int i = 0; i < 120; ++i) {
+    const std::string text = "Line " + std::to_string(i * 37 % 101) + (i % 3 == 0 ? " is longer than the others, by a good many letters, so that lengths differ." : " is short.");
+    (i < 100 ? train : eval) += nlohmann::json{{"text", text}}.dump() + "\n";
+  }
+  place.write("train.jsonl", train);
+  place.write("eval.jsonl", eval);
+  place.write("model.json", R"({"model_type": "gpt2", "vocab_size": 257, "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2,
+    "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})");
+  place.write("c.yaml", R"(run: {seed: 7}
+model: {config: model.json}
+data: {train: [train.jsonl], eval: [eval.jsonl], tokenizer: tokenizer, sequence: {max_tokens: 64}}
+batch: {tokens: 512, micro_tokens: 128}
+train: {steps: 6, timeout: 20s}
+optimizer: {name: adamw, lr: 1e-3, eps: 1e-4, clip: 1.0, schedule: {kind: cosine, warmup: 2, min_lr: 1e-4}}
+checkpoint: {every: 3, keep: 5}
+)");
+}
+
+std::vector<nlohmann::json> steps_of(const Workplace& place, const std::string& run) {
+  std::vector<nlohmann::json> steps;
+  std::istringstream lines(place.read(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line);
+    if (json.contains("loss")) steps.push_back(json);
+  }
+  return steps;
+}
+
+std::vector<double> losses_of(const Workplace& place, const std::string& run) {
+  std::vector<double> losses;
+  for (const auto& step : steps_of(place, run)) losses.push_back(step["loss"].get<double>());
+  return losses;
+}
+
+class Training : public ::testing::Test {
+ protected:
+  void SetUp() override { write_files(place_); }
+  Printed train(const std::string& run, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"train", "c.yaml", "run.dir=" + run};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(arguments, place_.path());
+  }
+  Workplace place_;
+};
+
+TEST_F(Training, ProcessesOverGlooEqualOneProcess) {
+  ASSERT_EQ(train("runs/one").code, 0);
+  const std::vector<double> want = losses_of(place_, "runs/one");
+  ASSERT_EQ(want.size(), 6u);
+  const std::vector<std::vector<std::string>> cases{{"--ranks", "2", "placement=ddp"},
+                                                    {"--ranks", "3", "placement=zero3"},
+                                                    {"topology={pair: 2, node: 2}", "placement=hsdp(pair)"},
+                                                    {"topology={pair: 2, node: 2}", "placement=zero2", "train.recompute=block"},
+                                                    {"--ranks", "4", "placement=zero1", "data.sequence.layout=padded"}};
+  int number = 0;
+  for (std::vector<std::string> arguments : cases) {
+    const std::string run = "runs/case" + std::to_string(number++);
+    const Printed printed = train(run, arguments);
+    ASSERT_EQ(printed.code, 0) << printed.errors;
+    const std::vector<double> got = losses_of(place_, run);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * want[i]) << arguments.back() << ", step " << i + 1;
+    // The bytes that were counted are those of the plan, step by step.
+    for (const int step : {1, 6}) {
+      std::vector<std::string> plan{"plan", "c.yaml", "--json", "--step", std::to_string(step)};
+      for (const std::string& argument : arguments) plan.push_back(argument);
+      const Printed planned = run_program(plan, place_.path());
+      ASSERT_EQ(planned.code, 0) << planned.errors;
+      for (const auto& level : nlohmann::json::parse(planned.output)["levels"]) {
+        EXPECT_EQ(level["bytes_per_step"], steps_of(place_, run)[static_cast<size_t>(step - 1)]["bytes"][level["name"].get<std::string>()]);
+      }
+    }
+  }
+}
+
+TEST_F(Training, TwoRunsAreBitIdentical) {
+  ASSERT_EQ(train("runs/a", {"--ranks", "2", "placement=zero3"}).code, 0);
+  ASSERT_EQ(train("runs/b", {"--ranks", "2", "placement=zero3"}).code, 0);
+  EXPECT_EQ(losses_of(place_, "runs/a"), losses_of(place_, "runs/b"));
+  EXPECT_EQ(place_.read("runs/a/checkpoints/step-00000006/model/model.safetensors"), place_.read("runs/b/checkpoints/step-00000006/model/model.safetensors"));
+}
+
+TEST_F(Training, ResumeIsBitExact) {
+  for (const std::string& placement : {std::string("zero3"), std::string("ddp")}) {
+    const std::string whole = "runs/whole-" + placement, parts = "runs/parts-" + placement;
+    ASSERT_EQ(train(whole, {"--ranks", "2", "placement=" + placement}).code, 0);
+    ASSERT_EQ(train(parts, {"--ranks", "2", "placement=" + placement}).code, 0);
+    // As if it had ended after step 3: later checkpoints are gone.
+    for (const auto& entry : std::filesystem::directory_iterator(place_.path() / parts / "checkpoints")) {
+      if (entry.path().filename() != "step-00000003") std::filesystem::remove_all(entry.path());
+    }
+    const Printed resumed = train(parts, {"--ranks", "2", "placement=" + placement, "--resume"});
+    ASSERT_EQ(resumed.code, 0) << resumed.errors;
+    EXPECT_THAT(resumed.errors, HasSubstr("step 3"));
+    EXPECT_EQ(losses_of(place_, whole), losses_of(place_, parts));
+    EXPECT_EQ(place_.read(whole + "/checkpoints/step-00000006/model/model.safetensors"), place_.read(parts + "/checkpoints/step-00000006/model/model.safetensors"));
+  }
+}
+
+TEST_F(Training, ADamagedCheckpointIsNotUsedAndSaid) {
+  ASSERT_EQ(train("runs/a").code, 0);
+  std::string weights = place_.read("runs/a/checkpoints/step-00000006/model/model.safetensors");
+  weights[weights.size() / 2] = static_cast<char>(weights[weights.size() / 2] ^ 1);
+  std::filesystem::remove_all(place_.path() / "runs/a/checkpoints/best-step-00000006");
+  std::filesystem::remove(place_.path() / "runs/a/checkpoints/step-00000006/model/model.safetensors");
+  place_.write("runs/a/checkpoints/step-00000006/model/model.safetensors", weights);
+  const Printed resumed = train("runs/a", {"--resume", "train.steps=7"});
+  EXPECT_EQ(resumed.code, 0) << resumed.errors;
+  EXPECT_THAT(resumed.errors, HasSubstr("step-00000006"));
+  EXPECT_THAT(resumed.errors, HasSubstr("resumed from runs/a/checkpoints/step-00000003"));
+}
+
+TEST_F(Training, ASignalSavesAndResumeGoesOn) {
+  Program program({"train", "c.yaml", "run.dir=runs/a", "--ranks", "2", "train.steps=100000", "checkpoint.every=0"}, place_.path());
+  for (int i = 0; i < 1500 && steps_of(place_, "runs/a").size() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ::kill(program.pid(), SIGTERM);
+  const Printed printed = program.wait(60);
+  EXPECT_EQ(printed.code, 130) << printed.errors;
+  const size_t done = losses_of(place_, "runs/a").size();
+  ASSERT_GE(done, 3u);
+  const Printed resumed = train("runs/a", {"--ranks", "2", "--resume", "checkpoint.every=0", "train.steps=" + std::to_string(done + 2)});
+  EXPECT_EQ(resumed.code, 0) << resumed.errors;
+  EXPECT_EQ(losses_of(place_, "runs/a").size(), done + 2);
+}
+
+TEST_F(Training, AKilledRankEndsTheOthersNamingIt) {
+  Program program({"train", "c.yaml", "run.dir=runs/a", "--ranks", "3", "train.steps=100000", "checkpoint.every=0"}, place_.path());
+  for (int i = 0; i < 1500 && steps_of(place_, "runs/a").size() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const std::vector<pid_t> ranks = program.children();
+  ASSERT_EQ(ranks.size(), 3u);
+  ::kill(ranks[1], SIGKILL);
+  const Printed printed = program.wait(60);
+  EXPECT_EQ(printed.code, 5) << printed.errors;
+  EXPECT_THAT(printed.errors, HasSubstr("rank 1"));
+}
+
+TEST_F(Training, RefusalsSayWhatAndHow) {
+  struct Row {
+    std::vector<std::string> arguments;
+    int code;
+    std::string says;
+  };
+  const std::vector<Row> rows{
+      {{"train", "c.yaml"}, 2, "run.dir"},
+      {{"train", "c.yaml", "run.dir=r", "optimizer.lrr=1"}, 2, "did you mean"},
+      {{"train", "c.yaml", "run.dir=r", "placement=zero4"}, 2, "zero"},
+      {{"train", "c.yaml", "run.dir=r", "placement=hsdp(rack)"}, 2, "rack"},
+      {{"train", "c.yaml", "run.dir=r", "topology={pair: 2, node: 0}"}, 2, "node"},
+      {{"train", "c.yaml", "run.dir=r", "topology={pair: 2, node: 2}", "--ranks", "3"}, 2, "4"},
+      {{"train", "c.yaml", "run.dir=r", "data.train=[missing.jsonl]"}, 3, "missing.jsonl"},
+      {{"train", "c.yaml", "run.dir=r", "data.fields.text=body"}, 3, "body"},
+      {{"train", "c.yaml", "run.dir=r", "data.sequence.max_tokens=65"}, 2, "positions"},
+      {{"train", "c.yaml", "run.dir=r", "batch.micro_tokens=10"}, 2, "micro_tokens"},
+      {{"train", "c.yaml", "run.dir=r", "train.freeze=[nothing.*]"}, 2, "nothing"},
+      {{"train", "c.yaml", "run.dir=r", "placement={weights: {shard: world}, optimizer: {shard: self}}", "--ranks", "2"}, 2, "optimizer"},
+      {{"train", "c.yaml", "run.dir=r", "--resume"}, 2, "no run"},
+      {{"train", "c.yaml", "run.dir=r", "data.sequence.overlong=error", "data.sequence.max_tokens=16"}, 3, "train.jsonl"},
+      {{"plan", "c.yaml", "--limit", "memory=1MiB"}, 4, "largest"},
+      {{"eval", "nowhere"}, 2, "nowhere"},
+      {{"generate", "nowhere", "--prompt", "x"}, 3, "nowhere"},
+      {{"bench", "trian"}, 2, "train"},
+  };
+  for (const Row& row : rows) {
+    const Printed printed = run_program(row.arguments, place_.path());
+    EXPECT_EQ(printed.code, row.code) << row.arguments.back() << "\n" << printed.errors;
+    EXPECT_THAT(printed.errors, HasSubstr(row.says)) << row.arguments.back();
+    EXPECT_FALSE(std::filesystem::exists(place_.path() / "r" / "metrics.jsonl")) << row.arguments.back();
+  }
+}
+
+TEST_F(Training, EvalOfRunModelAndExportAgree) {
+  ASSERT_EQ(train("runs/a", {"train.eval_every=3"}).code, 0);
+  const auto loss = [&](const std::vector<std::string>& arguments) {
+    const Printed printed = run_program(arguments, place_.path());
+    EXPECT_EQ(printed.code, 0) << printed.errors;
+    return nlohmann::json::parse(printed.output)["loss"].get<double>();
+  };
+  const double of_run = loss({"eval", "runs/a", "--json"});
+  ASSERT_EQ(run_program({"export", "runs/a", "--to", "exported"}, place_.path()).code, 0);
+  EXPECT_EQ(loss({"eval", "exported", "data.eval=[eval.jsonl]", "data.sequence.max_tokens=64", "--json"}), of_run);
+  EXPECT_NEAR(loss({"eval", "exported", "data.eval=[eval.jsonl]", "data.sequence.max_tokens=64", "--json", "--ranks", "2", "placement=zero3"}), of_run, 1e-6 * of_run);
+}
+
+}  // namespace
+}  // namespace ballast::testing
