@@ -217,8 +217,11 @@ Membership detect_membership(const Environment& environment) {
 int threads_per_rank(const Membership& membership) {
   cpu_set_t mask;
   CPU_ZERO(&mask);
-  const int cores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  return std::max(1, membership.bound ? cores : cores / static_cast<int>(membership.local_ranks));
+  const int online = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  const int cores = sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : online;
+  // mpirun says "bound" even where it could not bind because of too many ranks: then all of them see every core.
+  const bool own = membership.bound && cores < online;
+  return std::max(1, own ? cores : cores / static_cast<int>(std::min<int64_t>(membership.local_ranks, 1 << 20)));
 }
 
 }  // namespace ballast

@@ -102,18 +102,26 @@ void C10dCommunicator::transfer(std::span<const Send> sends, std::span<const Rec
     const std::lock_guard lock(flights_mutex_);
     flights_.erase(entry);
   }
-  if (!detail.empty()) fail(flight, peer, detail, purpose);
+  if (detail.empty()) return;
+  try {
+    fail(flight, peer, detail, purpose);
+  } catch (...) {
+    // The caller's buffers may go as soon as this returns: nothing may read or write them any more.
+    for (const Pending& pending : flight.pending) {
+      if (!pending.done) pending.work->abort();
+    }
+    flight.pending.clear();
+    throw;
+  }
 }
 
 void C10dCommunicator::fail(Flight& flight, int64_t peer, const std::string& detail, const Purpose& purpose) {
-  // The caller's buffers may go as soon as this returns: nothing may read or write them any more.
+  // Until this throws, the work objects stand: a late message still finds its buffer. Gloo closes the connection over one that does not, and the
+  // peer at its other end would be blamed by a rank that is only making sure whom to blame.
   std::set<int64_t> waiting;
-  for (Pending& pending : flight.pending) {
-    if (pending.done) continue;
-    waiting.insert(pending.peer);
-    pending.work->abort();
+  for (const Pending& pending : flight.pending) {
+    if (!pending.done) waiting.insert(pending.peer);
   }
-  flight.pending.clear();
   if (const auto failure = channel_->known()) refuse(*failure, purpose);
   if (flight.expired) {
     const std::vector<int64_t> peers(waiting.begin(), waiting.end());
@@ -134,12 +142,18 @@ void C10dCommunicator::fail(Flight& flight, int64_t peer, const std::string& det
 }
 
 void C10dCommunicator::refuse(const Failure& failure, const Purpose& purpose) const {
-  const std::string who = failure.rank == rank_ ? "this rank" : fmt::format("rank {}", failure.rank);
+  const std::string who = failure.rank < 0 ? "the launcher" : fmt::format("rank {}", failure.rank);
+  if (failure.rank == rank_) {
+    throw Error(ErrorKind::PeerLost, fmt::format("the other ranks have given up rank {} in '{}' (sequence {})", rank_, purpose.what, purpose.sequence))
+        .at(fmt::format("rank {} of {}, {}", rank_, size_, name()))
+        .found(fmt::format("{} (said by rank {})", failure.reason, failure.told_by))
+        .cure("if it was only slow, raise the deadline");
+  }
   const std::string said = failure.told_by == rank_ || failure.told_by == failure.rank ? "" : fmt::format(" (said by rank {})", failure.told_by);
   throw Error(ErrorKind::PeerLost, fmt::format("{} is lost to rank {} in '{}' (sequence {})", who, rank_, purpose.what, purpose.sequence))
       .at(fmt::format("rank {} of {}, {}", rank_, size_, name()))
       .found(failure.reason + said)
-      .cure(fmt::format("see the messages of rank {}; if it was only slow, raise the deadline", failure.rank));
+      .cure(fmt::format("see the messages of {}; if it was only slow, raise the deadline", who));
 }
 
 void C10dCommunicator::interrupt() {

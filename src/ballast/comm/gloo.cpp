@@ -15,6 +15,8 @@
 #include "ballast/comm/interface.h"
 #include "ballast/comm/store_watch.h"
 
+C10_DECLARE_int(caffe2_log_level);
+
 namespace ballast {
 
 namespace {
@@ -135,6 +137,8 @@ std::shared_ptr<gloo::transport::Device> device_for(const Membership& membership
 
 std::unique_ptr<Communicator> make_gloo(const Topology& topology, const Membership& membership, const GlooOptions& options) {
   BALLAST_CHECK(topology.ranks() == membership.ranks, "topology of {} ranks, {} ranks started", topology.ranks(), membership.ranks);
+  // The store's own warnings are stack traces of what is reported here in one message. TORCH_CPP_LOG_LEVEL brings them back.
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, 2);
   const bool keeps = membership.rank == 0 && !membership.store_hosted;
   const std::chrono::milliseconds deadline = options.common.deadline;
   const auto store = connect(membership, deadline, keeps);
