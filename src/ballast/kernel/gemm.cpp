@@ -166,8 +166,9 @@ at::ScalarType product_dtype(at::ScalarType compute) {
 at::Tensor product_operand(const at::Tensor& t) { return bf16_products() == Bf16Products::Native ? t : widened(t); }
 
 void convert(const at::Tensor& src, const at::Tensor& dst) {
-  BALLAST_CHECK(src.dim() == 2 && src.sizes() == dst.sizes() && src.stride(1) == 1 && dst.stride(1) == 1, "convert takes equal row-major views");
-  const int64_t rows = src.size(0), cols = src.size(1), src_stride = src.stride(0), dst_stride = dst.stride(0);
+  const int64_t rows = src.size(0), cols = src.size(1);
+  BALLAST_CHECK(src.sizes() == dst.sizes() && (cols <= 1 || (src.stride(1) == 1 && dst.stride(1) == 1)), "convert takes equal row-major views");
+  const int64_t src_stride = src.stride(0), dst_stride = dst.stride(0);
   with_element(src, [&]<class From>(From*) {
     with_element(dst, [&]<class To>(To*) {
       const From* from = pointer<From>(src);

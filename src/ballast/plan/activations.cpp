@@ -87,7 +87,8 @@ int64_t scratch_bytes(SegmentKind kind, const ModelConfig& config, int64_t token
       }
       break;
     case SegmentKind::Head: {
-      const int64_t rows = head_chunk_rows(tokens, config.vocab_size);
+      // Not head_chunk_rows(tokens): fewer trained rows can make fewer, larger chunks.
+      const int64_t rows = std::min(tokens, head_chunk_limit(config.vocab_size));
       const int64_t block = std::min(kHeadVocabBlock, config.vocab_size);
       floats = rows * config.vocab_size + 4 * rows * hidden + widened(block * (hidden + rows));
       break;
