@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <queue>
 
@@ -32,32 +33,62 @@ Layout empty_layout(const std::string& name, int64_t ranks, int64_t micro_batche
   return layout;
 }
 
+// Bins of equal capacity, index = micro-batch * ranks + rank. Two ways to fill them, longest sample first.
+struct Bins {
+  std::vector<int64_t> bin_of;   // by position in the order; empty if some sample found no room
+};
+
+// Into the least filled bin: even loads, ties go round the ranks first.
+Bins spread(std::span<const int64_t> lengths, int64_t bins, int64_t capacity) {
+  using Bin = std::pair<int64_t, int64_t>;  // tokens, index
+  std::priority_queue<Bin, std::vector<Bin>, std::greater<>> queue;
+  for (int64_t b = 0; b < bins; ++b) queue.emplace(0, b);
+  Bins result;
+  for (int64_t length : lengths) {
+    const auto [filled, bin] = queue.top();
+    if (filled + length > capacity) return {};   // the others are no emptier
+    queue.pop();
+    queue.emplace(filled + length, bin);
+    result.bin_of.push_back(bin);
+  }
+  return result;
+}
+
+// Into the fullest bin that has room (best fit decreasing): tighter, less even.
+Bins best_fit(std::span<const int64_t> lengths, int64_t bins, int64_t capacity) {
+  std::multimap<int64_t, int64_t> room;   // free slots -> bin
+  for (int64_t b = 0; b < bins; ++b) room.emplace_hint(room.end(), capacity, b);
+  Bins result;
+  for (int64_t length : lengths) {
+    const auto found = room.lower_bound(length);
+    if (found == room.end()) return {};
+    const auto [free, bin] = *found;
+    room.erase(found);
+    room.emplace(free - length, bin);
+    result.bin_of.push_back(bin);
+  }
+  return result;
+}
+
 Layout packed(std::span<const SampleRef> selection, const LayoutLimits& limits) {
   std::vector<size_t> order(selection.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return selection[a].length > selection[b].length; });
-  int64_t total = 0;
-  for (const SampleRef& sample : selection) total += sample.length;
+  std::vector<int64_t> lengths;
+  for (size_t index : order) lengths.push_back(selection[index].length);
+  const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   const int64_t slots = limits.ranks * limits.micro_tokens;
   for (int64_t micro_batches = std::max<int64_t>(1, (total + slots - 1) / slots);; ++micro_batches) {
-    // The least filled bin takes the next sample; if that one has no room no other has, so one more micro-batch is needed.
-    using Bin = std::pair<int64_t, int64_t>;  // (tokens, index): index = micro-batch * ranks + rank, so ties go round the ranks first
-    std::priority_queue<Bin, std::vector<Bin>, std::greater<>> bins;
-    for (int64_t b = 0; b < limits.ranks * micro_batches; ++b) bins.emplace(0, b);
+    Bins bins = spread(lengths, limits.ranks * micro_batches, limits.micro_tokens);
+    if (bins.bin_of.size() != lengths.size()) bins = best_fit(lengths, limits.ranks * micro_batches, limits.micro_tokens);
+    if (bins.bin_of.size() != lengths.size()) continue;
     Layout layout = empty_layout("packed", limits.ranks, micro_batches);
-    bool fits = true;
-    for (size_t index : order) {
-      const SampleRef& sample = selection[index];
-      const auto [filled, bin] = bins.top();
-      if (filled + sample.length > limits.micro_tokens) {
-        fits = false;
-        break;
-      }
-      bins.pop();
-      bins.emplace(filled + sample.length, bin);
+    for (size_t i = 0; i < order.size(); ++i) {
+      const SampleRef& sample = selection[order[i]];
+      const int64_t bin = bins.bin_of[i];
       layout.ranks[static_cast<size_t>(bin % limits.ranks)][static_cast<size_t>(bin / limits.ranks)].pieces.push_back({sample.sample, 0, sample.length, 0});
     }
-    if (fits) return layout;
+    return layout;
   }
 }
 
