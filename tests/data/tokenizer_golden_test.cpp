@@ -1,7 +1,9 @@
 // Ids equal to those of the original libraries, on the files that tests/data/golden/make_tokenizer_golden.py wrote.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -18,10 +20,18 @@ const nlohmann::json& golden() {
   return json;
 }
 
-std::shared_ptr<const Tokenizer> open(const std::string& name) {
+std::shared_ptr<const Tokenizer> load(const std::string& name) {
   if (name == "gpt2") return load_tokenizer(kGpt2);
   if (name == "cl100k_base") return load_tokenizer(kGolden / "cl100k_base.tiktoken");
   return load_tokenizer(kGolden / name);
+}
+
+// Loaded once for all tests.
+std::shared_ptr<const Tokenizer> open(const std::string& name) {
+  static std::map<std::string, std::shared_ptr<const Tokenizer>> loaded;
+  auto& tokenizer = loaded[name];
+  if (!tokenizer) tokenizer = load(name);
+  return tokenizer;
 }
 
 std::string from_hex(const std::string& hex) {
@@ -167,7 +177,7 @@ TEST(TokenizerGolden, HashTellsTokenizersApart) {
   std::vector<uint64_t> hashes;
   for (const char* name : {"gpt2", "cl100k_base", "llama3", "qwen", "added", "steps", "removed", "o200k", "sp_bpe", "sp_unigram"}) {
     hashes.push_back(open(name)->hash());
-    EXPECT_EQ(open(name)->hash(), hashes.back());
+    EXPECT_EQ(load(name)->hash(), hashes.back());
   }
   std::sort(hashes.begin(), hashes.end());
   EXPECT_EQ(std::adjacent_find(hashes.begin(), hashes.end()), hashes.end());

@@ -72,7 +72,7 @@ TEST(TokenizerPattern, MatchersEqualPcre2OnRandomTexts) {
     by_pcre.regex = std::make_shared<Regex>(pattern_text(pattern), "test");
     const Pretokenizer fast({by_hand}), slow({by_pcre});
     EXPECT_EQ(fast.single(), pattern);
-    for (int round = 0; round < 20'000; ++round) {
+    for (int round = 0; round < 5'000; ++round) {
       std::string text;
       for (uint32_t length = random() % 40; length > 0; --length) {
         const uint32_t kind = random() % 10;
@@ -95,7 +95,7 @@ TEST(TokenizerPattern, LongTextsDoNotBreakPcre2) {
   groups.split(text, scratch);
   EXPECT_EQ(scratch.words.size(), 1u);
   // More steps than PCRE2 allows: a typed error, never a shortened match.
-  const Pretokenizer exponential({pattern_step("(?:a|b|ab)+(?:a|b|ab)+(?:a|b|ab)+c", SplitBehavior::Isolated, false, "pattern of the test")});
+  const Pretokenizer exponential({pattern_step("(?:a|b|ab)+(?:a|b|ab)+[cd]", SplitBehavior::Isolated, false, "pattern of the test")});
   try {
     exponential.split(text.substr(0, 60), scratch);
     FAIL() << scratch.words.size();

@@ -30,7 +30,8 @@ PretokenizerStep read_split(const JsonValue& step) {
   if (regex.has_value() == literal.has_value()) pattern.refuse("a pattern is either Regex or String");
   const std::string text = regex ? std::string(regex->string()) : quote_regex(literal->string());
   if (text.empty()) pattern.refuse("the pattern is empty");
-  return pattern_step(text, read_behavior(step.get("behavior")), step.boolean_or("invert", false), pattern.place());
+  return pattern_step(text, read_behavior(step.get("behavior")), step.boolean_or("invert", false),
+                      fmt::format("{}, {}", pattern.file(), pattern.place()));
 }
 
 // ByteLevel is the last step: what follows would see its alphabet and not the text.

@@ -15,6 +15,7 @@ class JsonValue {
   JsonValue(simdjson::dom::element value, const std::string& file, std::string place)
       : value_(value), file_(&file), place_(std::move(place)) {}
 
+  const std::string& file() const { return *file_; }
   const std::string& place() const { return place_; }
   bool is_null() const { return value_.is_null(); }
   bool is_string() const { return value_.is_string(); }
