@@ -1,4 +1,5 @@
-// Streams: every compression gives the same bytes at every read size; damage of any byte is an error or changes nothing.
+// Streams: every compression gives the same bytes at every read size; damage of any byte is an error or changes
+// nothing.
 #include "ballast/data/byte_stream.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +52,8 @@ std::string sample_text() {
 TEST(ByteStream, PlainGzipAndZstandardGiveTheSameBytes) {
   const TemporaryFolder folder;
   const std::string text = sample_text();
-  const std::string plain = folder.file("a.jsonl", text), gz = folder.file("a.jsonl.gz", gzip(text)), zst = folder.file("a.jsonl.zst", zstd(text));
+  const std::string plain = folder.file("a.jsonl", text), gz = folder.file("a.jsonl.gz", gzip(text)),
+                    zst = folder.file("a.jsonl.zst", zstd(text));
   for (const size_t step : {1 << 20, 4096, 777}) {
     EXPECT_EQ(drain(plain, step), text);
     EXPECT_EQ(drain(gz, step), text);
@@ -117,8 +119,11 @@ TEST(ByteStream, GarbageAfterTheEndIsCorrupt) {
 
 TEST(ByteStream, NameAndContentMustAgree) {
   const TemporaryFolder folder;
-  for (const auto& [name, content] : std::vector<std::pair<std::string, std::string>>{
-           {"a.jsonl", gzip("x")}, {"b.jsonl", zstd("x")}, {"c.gz", "plain text"}, {"d.zst", "plain text"}, {"e.gz", zstd("x")}}) {
+  for (const auto& [name, content] : std::vector<std::pair<std::string, std::string>>{{"a.jsonl", gzip("x")},
+                                                                                      {"b.jsonl", zstd("x")},
+                                                                                      {"c.gz", "plain text"},
+                                                                                      {"d.zst", "plain text"},
+                                                                                      {"e.gz", zstd("x")}}) {
     try {
       open_stream(folder.file(name, content));
       ADD_FAILURE() << name;

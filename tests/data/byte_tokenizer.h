@@ -1,5 +1,6 @@
 #pragma once
-// A tokenizer whose ids can be read: one per byte, so tests can say what the tokens of a text are. And a folder that goes away.
+// A tokenizer whose ids can be read: one per byte, so tests can say what the tokens of a text are. And a folder that
+// goes away.
 #include <unistd.h>
 
 #include <atomic>
@@ -13,7 +14,8 @@
 
 namespace ballast::testing {
 
-// Bytes are ids 0..255, the end of text 256; "<|im_start|>" and "<|im_end|>" are 257 and 258. `vocab` beyond 65,536 makes wide stores.
+// Bytes are ids 0..255, the end of text 256; "<|im_start|>" and "<|im_end|>" are 257 and 258. `vocab` beyond 65,536
+// makes wide stores.
 class ByteTokenizer : public Tokenizer {
  public:
   explicit ByteTokenizer(int64_t vocab = 259, uint64_t hash = 42) : vocab_(vocab), hash_(hash) {}
@@ -45,7 +47,8 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     static std::atomic<int> next{0};
-    path_ = std::filesystem::temp_directory_path() / ("ballast-data-" + std::to_string(::getpid()) + "-" + std::to_string(next++));
+    path_ = std::filesystem::temp_directory_path() /
+            ("ballast-data-" + std::to_string(::getpid()) + "-" + std::to_string(next++));
     std::filesystem::create_directories(path_);
   }
   ~TemporaryFolder() { std::filesystem::remove_all(path_); }

@@ -27,7 +27,8 @@ std::string llmc(int32_t magic, int32_t version, int32_t count, const std::vecto
 
 std::string megatron_index(uint8_t code, const std::vector<int32_t>& sizes, int64_t width, uint64_t version = 1) {
   std::string bytes("MMIDIDX\0\0", 9);
-  put(bytes, version), put(bytes, code), put(bytes, static_cast<uint64_t>(sizes.size())), put(bytes, static_cast<uint64_t>(sizes.size() + 1));
+  put(bytes, version), put(bytes, code), put(bytes, static_cast<uint64_t>(sizes.size())),
+      put(bytes, static_cast<uint64_t>(sizes.size() + 1));
   int64_t pointer = 0;
   for (const int32_t s : sizes) put(bytes, s);
   for (const int32_t s : sizes) put(bytes, pointer), pointer += s * width;
@@ -59,10 +60,11 @@ TEST(Llmc, ReadsBothWidths) {
 TEST(Llmc, DamagedFilesAreTypedErrors) {
   const TemporaryFolder folder;
   const std::string good = llmc<uint16_t>(20240520, 1, 4, {1, 2, 3, 4});
-  for (const std::string& bytes : {good.substr(0, 100), good.substr(0, good.size() - 1), good.substr(0, good.size() - 2), good + "xx",
-                                   llmc<uint16_t>(20240521, 1, 4, {1, 2, 3, 4}), llmc<uint16_t>(20240520, 2, 4, {1, 2, 3, 4}),
-                                   llmc<uint16_t>(20240520, 1, -4, {1, 2, 3, 4}), llmc<uint16_t>(20240801, 7, 4, {1, 2, 3, 4}),
-                                   std::string(2000, 'x')}) {
+  for (const std::string& bytes :
+       {good.substr(0, 100), good.substr(0, good.size() - 1), good.substr(0, good.size() - 2), good + "xx",
+        llmc<uint16_t>(20240521, 1, 4, {1, 2, 3, 4}), llmc<uint16_t>(20240520, 2, 4, {1, 2, 3, 4}),
+        llmc<uint16_t>(20240520, 1, -4, {1, 2, 3, 4}), llmc<uint16_t>(20240801, 7, 4, {1, 2, 3, 4}),
+        std::string(2000, 'x')}) {
     const std::string path = folder.file("bad.bin", bytes);
     try {
       open_foreign(path);
@@ -95,7 +97,7 @@ TEST(Megatron, ReadsSequencesAsRecords) {
   folder.file("w.bin", wide);
   const auto store = open_foreign(folder.file("w.idx", megatron_index(4, {1, 2}, 4)));
   EXPECT_EQ(read(*store)[0], 100000);
-  EXPECT_THROW(check_vocabulary(*store, 200000), Error);   // the negative id is above any vocabulary
+  EXPECT_THROW(check_vocabulary(*store, 200000), Error);  // the negative id is above any vocabulary
 }
 
 TEST(Megatron, DamagedIndicesAreTypedErrors) {
@@ -104,8 +106,15 @@ TEST(Megatron, DamagedIndicesAreTypedErrors) {
   for (const uint16_t t : {1, 2, 3, 9, 8, 7, 6}) put(tokens, t);
   folder.file("m.bin", tokens);
   const std::string good = megatron_index(8, {3, 4}, 2);
-  std::vector<std::string> bad = {good.substr(0, 20), good + "x", megatron_index(8, {3, 4}, 2, 2), megatron_index(7, {3, 4}, 2), megatron_index(8, {3, 3}, 2),
-                                  megatron_index(8, {3, 5}, 2), megatron_index(4, {3, 4}, 4), megatron_index(8, {-1, 8}, 2), megatron_index(8, {3, 4}, 3)};
+  std::vector<std::string> bad = {good.substr(0, 20),
+                                  good + "x",
+                                  megatron_index(8, {3, 4}, 2, 2),
+                                  megatron_index(7, {3, 4}, 2),
+                                  megatron_index(8, {3, 3}, 2),
+                                  megatron_index(8, {3, 5}, 2),
+                                  megatron_index(4, {3, 4}, 4),
+                                  megatron_index(8, {-1, 8}, 2),
+                                  megatron_index(8, {3, 4}, 3)};
   for (size_t n = 0; n < good.size(); n += 3) bad.push_back(good.substr(0, n));
   for (const size_t at : {0, 9, 17, 18, 25, 26, 33}) {
     bad.push_back(good);
@@ -117,7 +126,8 @@ TEST(Megatron, DamagedIndicesAreTypedErrors) {
       open_foreign((folder.path() / "m.bin").string());
       ADD_FAILURE() << i;
     } catch (const Error& error) {
-      EXPECT_TRUE(error.kind() == ErrorKind::CorruptFile || (bad[i].empty() && error.kind() == ErrorKind::Data)) << error.what();
+      EXPECT_TRUE(error.kind() == ErrorKind::CorruptFile || (bad[i].empty() && error.kind() == ErrorKind::Data))
+          << error.what();
     }
   }
   folder.file("m.idx", good);

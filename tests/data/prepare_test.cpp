@@ -1,4 +1,5 @@
-// Preparing: the same bytes whatever the threads, one maker among processes, nothing half-written, errors that name the record.
+// Preparing: the same bytes whatever the threads, one maker among processes, nothing half-written, errors that name the
+// record.
 #include "ballast/data/prepare.h"
 
 #include <gtest/gtest.h>
@@ -21,20 +22,23 @@ using testing::TemporaryFolder;
 std::string many_records(int n) {
   std::string content;
   for (int i = 0; i < n; ++i)
-    content += "{\"prompt\": \"question " + std::to_string(i) + "\", \"completion\": \"" + std::string(static_cast<size_t>(i * 7919 % 300), static_cast<char>('a' + i % 26)) + "\"}\n";
+    content += "{\"prompt\": \"question " + std::to_string(i) + "\", \"completion\": \"" +
+               std::string(static_cast<size_t>(i * 7919 % 300), static_cast<char>('a' + i % 26)) + "\"}\n";
   return content;
 }
 
 std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
 
 TEST(Prepare, BytesDoNotDependOnTheThreads) {
   const TemporaryFolder folder;
-  const std::vector<std::string> files = {folder.file("a.jsonl", many_records(20000)), folder.file("b.jsonl", many_records(3000))};
+  const std::vector<std::string> files = {folder.file("a.jsonl", many_records(20000)),
+                                          folder.file("b.jsonl", many_records(3000))};
   const RecordFormat format = parse_format("prompt-completion");
   std::string first;
   for (const int threads : {1, 2, 5}) {
@@ -80,7 +84,8 @@ TEST(Prepare, RunsOnceAndAgainWhenSomethingChanges) {
   EXPECT_EQ(first.store, second.store);
   EXPECT_EQ(second.tokens, 4);
   EXPECT_EQ(second.trained, 3);
-  EXPECT_NE(prepare_store({path}, parse_format("text", {{"text", "body"}}), ByteTokenizer(), options).store, first.store);
+  EXPECT_NE(prepare_store({path}, parse_format("text", {{"text", "body"}}), ByteTokenizer(), options).store,
+            first.store);
   EXPECT_NE(prepare_store({path}, RecordFormat{}, ByteTokenizer(259, 7), options).store, first.store);
   folder.file("a.jsonl", "{\"text\": \"three\"}\n");
   const PrepareReport changed = prepare_store({path}, RecordFormat{}, ByteTokenizer(), options);
@@ -90,7 +95,8 @@ TEST(Prepare, RunsOnceAndAgainWhenSomethingChanges) {
 
 TEST(Prepare, TextFilesAreOneRecordEach) {
   const TemporaryFolder folder;
-  const PrepareReport report = prepare_store({folder.file("a.txt", "abc"), folder.file("b.txt", "de\n")}, RecordFormat{}, ByteTokenizer(), {.cache = folder.path() / "c"});
+  const PrepareReport report = prepare_store({folder.file("a.txt", "abc"), folder.file("b.txt", "de\n")},
+                                             RecordFormat{}, ByteTokenizer(), {.cache = folder.path() / "c"});
   EXPECT_EQ(report.records, 2);
   EXPECT_EQ(report.tokens, 8);
   EXPECT_EQ(open_store(report.store)->record_name(1), (folder.path() / "b.txt").string() + ", record 1");
@@ -103,7 +109,8 @@ TEST(Prepare, TheFirstBadRecordInFileOrderIsNamedAndNothingIsLeft) {
   const std::string path = folder.file("a.jsonl", content);
   for (const int threads : {1, 4}) {
     try {
-      prepare_store({path}, parse_format("prompt-completion"), ByteTokenizer(), {.cache = folder.path() / "cache", .threads = threads});
+      prepare_store({path}, parse_format("prompt-completion"), ByteTokenizer(),
+                    {.cache = folder.path() / "cache", .threads = threads});
       FAIL();
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::Data);
@@ -115,12 +122,14 @@ TEST(Prepare, TheFirstBadRecordInFileOrderIsNamedAndNothingIsLeft) {
 
 TEST(Prepare, ErrorsOfTheChatTemplateNameFileAndLine) {
   const TemporaryFolder folder;
-  const std::string path = folder.file("a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n{\"messages\": [{\"role\": \"wizard\", \"content\": \"a\"}]}\n");
+  const std::string path = folder.file("a.jsonl",
+                                       "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n{\"messages\": "
+                                       "[{\"role\": \"wizard\", \"content\": \"a\"}]}\n");
   try {
     prepare_store({path}, parse_format("chat", {}, "llama-3"), ByteTokenizer(), {.cache = folder.path() / "c"});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::Data);   // the tokenizer lacks Llama-3's tokens: said before any record is read
+    EXPECT_EQ(error.kind(), ErrorKind::Data);  // the tokenizer lacks Llama-3's tokens: said before any record is read
   }
   try {
     prepare_store({path}, parse_format("chat", {}, "chatml"), ByteTokenizer(), {.cache = folder.path() / "c"});
@@ -132,9 +141,13 @@ TEST(Prepare, ErrorsOfTheChatTemplateNameFileAndLine) {
 
 TEST(Prepare, DataWithoutRecordsIsAnError) {
   const TemporaryFolder folder;
-  EXPECT_THROW(prepare_store({folder.file("a.jsonl", "\n \n")}, RecordFormat{}, ByteTokenizer(), {.cache = folder.path() / "c"}), Error);
+  EXPECT_THROW(
+      prepare_store({folder.file("a.jsonl", "\n \n")}, RecordFormat{}, ByteTokenizer(), {.cache = folder.path() / "c"}),
+      Error);
   EXPECT_THROW(prepare_store({}, RecordFormat{}, ByteTokenizer(), {.cache = folder.path() / "c"}), Error);
-  EXPECT_THROW(prepare_store({folder.file("b.jsonl", "")}, RecordFormat{}, ByteTokenizer(), {.cache = folder.path() / "c"}), Error);
+  EXPECT_THROW(
+      prepare_store({folder.file("b.jsonl", "")}, RecordFormat{}, ByteTokenizer(), {.cache = folder.path() / "c"}),
+      Error);
 }
 
 TEST(Prepare, AThrowingProgressStopsItCleanly) {
@@ -165,8 +178,9 @@ TEST(Prepare, ADamagedStoreThatStandsIsNamed) {
   }
 }
 
-// As in a launch of several ranks: all prepare at once, exactly one makes the store, all open the same bytes. The lock belongs to an
-// open file, so threads exclude each other as processes do (and a process with TBB's threads must not fork).
+// As in a launch of several ranks: all prepare at once, exactly one makes the store, all open the same bytes. The lock
+// belongs to an open file, so threads exclude each other as processes do (and a process with TBB's threads must not
+// fork).
 TEST(Prepare, OfSeveralMakersAtOnceOneMakesTheStore) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a.jsonl", many_records(5000));
@@ -174,8 +188,8 @@ TEST(Prepare, OfSeveralMakersAtOnceOneMakesTheStore) {
   std::vector<std::thread> makers;
   for (int i = 0; i < 4; ++i)
     makers.emplace_back([&] {
-      const PrepareReport report =
-          prepare_store({path}, parse_format("prompt-completion"), ByteTokenizer(), {.cache = folder.path() / "cache", .threads = 1});
+      const PrepareReport report = prepare_store({path}, parse_format("prompt-completion"), ByteTokenizer(),
+                                                 {.cache = folder.path() / "cache", .threads = 1});
       made += report.made;
       open_store(report.store)->verify();
       opened += report.records == 5000;
@@ -194,7 +208,8 @@ TEST(Prepare, LeftoversOfAKilledMakerAreRemoved) {
   std::ofstream(cache / ("." + store.filename().string() + ".123.0.tmp")) << "half";
   const PrepareReport report = prepare_store({path}, RecordFormat{}, ByteTokenizer(), {.cache = cache});
   EXPECT_EQ(report.store, store.string());
-  EXPECT_EQ(names_in(cache), (std::vector<std::string>{store.filename().string(), store.filename().string() + ".lock"}));
+  EXPECT_EQ(names_in(cache),
+            (std::vector<std::string>{store.filename().string(), store.filename().string() + ".lock"}));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Readers: values of every format, line and row numbers, chunk borders, and a table of bad inputs with what the message says.
+// Readers: values of every format, line and row numbers, chunk borders, and a table of bad inputs with what the message
+// says.
 #include "ballast/data/record_reader.h"
 
 #include <arrow/api.h>
@@ -19,7 +20,9 @@ std::vector<Record> all(RecordReader& reader, const RecordFormat& format) {
   while (const auto chunk = reader.next()) chunk->decode(format, [&](const Record& r) { records.push_back(r); });
   return records;
 }
-std::vector<Record> all(const std::string& path, const RecordFormat& format) { return all(*open_records(path, format), format); }
+std::vector<Record> all(const std::string& path, const RecordFormat& format) {
+  return all(*open_records(path, format), format);
+}
 
 std::string failure(const std::function<void()>& call, ErrorKind kind = ErrorKind::Data) {
   try {
@@ -38,14 +41,28 @@ TEST(Format, ParsesNamesAndFields) {
   EXPECT_EQ(parse_format("text").fields(), std::vector<std::string>{"text"});
   EXPECT_NE(parse_format("text").description(), parse_format("text", {{"text", "body"}}).description());
   EXPECT_NE(failure([] { parse_format("txt"); }, ErrorKind::Usage).find("did you mean 'text'"), std::string::npos);
-  EXPECT_NE(failure([] { parse_format("text", {{"promt", "x"}}); }, ErrorKind::Usage).find("has no field 'promt'"), std::string::npos);
-  EXPECT_NE(failure([] { parse_format("prompt-completion", {{"promt", "x"}}); }, ErrorKind::Usage).find("did you mean 'prompt'"), std::string::npos);
+  EXPECT_NE(failure(
+                [] {
+                  parse_format("text", {{"promt", "x"}});
+                },
+                ErrorKind::Usage)
+                .find("has no field 'promt'"),
+            std::string::npos);
+  EXPECT_NE(failure(
+                [] {
+                  parse_format("prompt-completion", {{"promt", "x"}});
+                },
+                ErrorKind::Usage)
+                .find("did you mean 'prompt'"),
+            std::string::npos);
   failure([] { parse_format("text", {{"text", ""}}); }, ErrorKind::Usage);
 }
 
 TEST(Jsonl, ReadsEveryFormat) {
   const TemporaryFolder folder;
-  const std::string text = folder.file("t.jsonl", "{\"text\": \"a\\u00e9\\n\", \"n\": 1}\n\n  \r\n{\"n\": [1, {}], \"text\": \"\"}\r\n{\"text\":\"last\"}");
+  const std::string text = folder.file(
+      "t.jsonl",
+      "{\"text\": \"a\\u00e9\\n\", \"n\": 1}\n\n  \r\n{\"n\": [1, {}], \"text\": \"\"}\r\n{\"text\":\"last\"}");
   const auto records = all(text, parse_format("text"));
   ASSERT_EQ(records.size(), 3u);
   EXPECT_EQ(records[0].text, "a\xc3\xa9\n");
@@ -61,7 +78,8 @@ TEST(Jsonl, ReadsEveryFormat) {
 
   RecordFormat chat;
   chat.kind = RecordKind::Chat;
-  const std::string chats = folder.file("c.jsonl", R"({"messages": [{"role": "user", "content": "hi"}, {"content": "yo", "role": "assistant"}]})");
+  const std::string chats = folder.file(
+      "c.jsonl", R"({"messages": [{"role": "user", "content": "hi"}, {"content": "yo", "role": "assistant"}]})");
   const auto conversation = all(chats, chat);
   ASSERT_EQ(conversation.size(), 1u);
   EXPECT_EQ(conversation[0].messages, (std::vector<ChatMessage>{{"user", "hi"}, {"assistant", "yo"}}));
@@ -70,7 +88,9 @@ TEST(Jsonl, ReadsEveryFormat) {
 TEST(Jsonl, ChunkBordersChangeNothing) {
   const TemporaryFolder folder;
   std::string content;
-  for (int i = 0; i < 300; ++i) content += "{\"text\": \"" + std::string(static_cast<size_t>(i * 37 % 211), 'x') + std::to_string(i) + "\"}\n" + (i % 50 == 0 ? "\n" : "");
+  for (int i = 0; i < 300; ++i)
+    content += "{\"text\": \"" + std::string(static_cast<size_t>(i * 37 % 211), 'x') + std::to_string(i) + "\"}\n" +
+               (i % 50 == 0 ? "\n" : "");
   for (const bool newline : {true, false}) {
     const std::string path = folder.file("a.jsonl", newline ? content : content.substr(0, content.size() - 1));
     const RecordFormat format;
@@ -95,7 +115,8 @@ TEST(Jsonl, BadLinesAreNamed) {
   };
   const std::string deep = "{\"text\": " + std::string(5000, '[') + std::string(5000, ']') + "}";
   const Case cases[] = {
-      {"{\"text\": \"a\"}\n{\"txt\": \"b\", \"id\": 3}\n", {"line 2", "no field 'text'", "fields: txt, id", "did you mean 'txt'", "data.fields: {text: txt}"}},
+      {"{\"text\": \"a\"}\n{\"txt\": \"b\", \"id\": 3}\n",
+       {"line 2", "no field 'text'", "fields: txt, id", "did you mean 'txt'", "data.fields: {text: txt}"}},
       {"{}\n", {"line 1", "no fields"}},
       {"{\"text\": 3}\n", {"line 1", "wrong type", "a number", "a string"}},
       {"{\"text\": null}\n", {"null"}},
@@ -126,13 +147,13 @@ TEST(Jsonl, BadConversationsAreNamed) {
   RecordFormat chat;
   chat.kind = RecordKind::Chat;
   const TemporaryFolder folder;
-  for (const auto& [content, says] : std::vector<std::pair<const char*, const char*>>{
-           {R"({"messages": []})", "no messages"},
-           {R"({"messages": "hi"})", "a list of objects"},
-           {R"({"messages": ["hi"]})", "messages[0]"},
-           {R"({"messages": [{"role": "user"}]})", "no field 'content'"},
-           {R"({"messages": [{"role": 1, "content": ""}]})", "wrong type"},
-           {R"({"conversation": []})", "no field 'messages'"}}) {
+  for (const auto& [content, says] :
+       std::vector<std::pair<const char*, const char*>>{{R"({"messages": []})", "no messages"},
+                                                        {R"({"messages": "hi"})", "a list of objects"},
+                                                        {R"({"messages": ["hi"]})", "messages[0]"},
+                                                        {R"({"messages": [{"role": "user"}]})", "no field 'content'"},
+                                                        {R"({"messages": [{"role": 1, "content": ""}]})", "wrong type"},
+                                                        {R"({"conversation": []})", "no field 'messages'"}}) {
     const std::string path = folder.file("bad.jsonl", content);
     const std::string message = failure([&] { all(path, chat); });
     EXPECT_NE(message.find(says), std::string::npos) << message;
@@ -152,10 +173,12 @@ TEST(Text, AFileIsARecord) {
 TEST(Reader, RefusesOtherExtensions) {
   const TemporaryFolder folder;
   for (const char* name : {"a.csv", "a", "a.parquet.gz", "a.jsonl.bz2"})
-    EXPECT_NE(failure([&] { open_records(folder.file(name, "x"), RecordFormat{}); }).find(".jsonl"), std::string::npos) << name;
+    EXPECT_NE(failure([&] { open_records(folder.file(name, "x"), RecordFormat{}); }).find(".jsonl"), std::string::npos)
+        << name;
 }
 
-// Parquet ---------------------------------------------------------------------------------------------------------------------
+// Parquet
+// ---------------------------------------------------------------------------------------------------------------------
 
 void write_parquet(const std::string& path, const std::shared_ptr<arrow::Table>& table, int64_t group = 700) {
   const auto file = arrow::io::FileOutputStream::Open(path).ValueOrDie();
@@ -178,8 +201,10 @@ TEST(Parquet, ReadsColumnsOverRowGroupsAndBatches) {
     questions.push_back("q" + std::to_string(i)), answers.push_back("\xc3\xa9" + std::to_string(i));
     ASSERT_TRUE(ids.Append(i).ok());
   }
-  write_parquet(path, arrow::Table::Make(arrow::schema({arrow::field("answer", arrow::utf8()), arrow::field("id", arrow::int64()), arrow::field("question", arrow::utf8())}),
-                                         {strings(answers), ids.Finish().ValueOrDie(), strings(questions)}));
+  write_parquet(
+      path, arrow::Table::Make(arrow::schema({arrow::field("answer", arrow::utf8()), arrow::field("id", arrow::int64()),
+                                              arrow::field("question", arrow::utf8())}),
+                               {strings(answers), ids.Finish().ValueOrDie(), strings(questions)}));
   const auto records = all(path, parse_format("prompt-completion", {{"prompt", "question"}, {"completion", "answer"}}));
   ASSERT_EQ(records.size(), 3000u);
   for (size_t i = 0; i < records.size(); ++i) {
@@ -199,14 +224,18 @@ TEST(Parquet, ReadsConversations) {
   const std::string path = (folder.path() / "chat.parquet").string();
   const auto role = std::make_shared<arrow::StringBuilder>(), content = std::make_shared<arrow::StringBuilder>();
   const auto type = arrow::struct_({arrow::field("content", arrow::utf8()), arrow::field("role", arrow::utf8())});
-  const auto message = std::make_shared<arrow::StructBuilder>(type, arrow::default_memory_pool(), std::vector<std::shared_ptr<arrow::ArrayBuilder>>{content, role});
+  const auto message = std::make_shared<arrow::StructBuilder>(
+      type, arrow::default_memory_pool(), std::vector<std::shared_ptr<arrow::ArrayBuilder>>{content, role});
   arrow::ListBuilder lists(arrow::default_memory_pool(), message);
-  const auto add = [&](const char* r, const char* c) { EXPECT_TRUE(message->Append().ok() && role->Append(r).ok() && content->Append(c).ok()); };
+  const auto add = [&](const char* r, const char* c) {
+    EXPECT_TRUE(message->Append().ok() && role->Append(r).ok() && content->Append(c).ok());
+  };
   ASSERT_TRUE(lists.Append().ok());
   add("user", "one"), add("assistant", "two");
   ASSERT_TRUE(lists.Append().ok());
   add("user", "three");
-  write_parquet(path, arrow::Table::Make(arrow::schema({arrow::field("messages", lists.type())}), {lists.Finish().ValueOrDie()}));
+  write_parquet(
+      path, arrow::Table::Make(arrow::schema({arrow::field("messages", lists.type())}), {lists.Finish().ValueOrDie()}));
   RecordFormat chat;
   chat.kind = RecordKind::Chat;
   const auto records = all(path, chat);
@@ -222,7 +251,8 @@ TEST(Parquet, NullsAndBadBytesAreNamed) {
   const std::string path = (folder.path() / "n.parquet").string();
   arrow::StringBuilder builder;
   ASSERT_TRUE(builder.Append("a").ok() && builder.AppendNull().ok());
-  write_parquet(path, arrow::Table::Make(arrow::schema({arrow::field("text", arrow::utf8())}), {builder.Finish().ValueOrDie()}));
+  write_parquet(
+      path, arrow::Table::Make(arrow::schema({arrow::field("text", arrow::utf8())}), {builder.Finish().ValueOrDie()}));
   EXPECT_NE(failure([&] { all(path, RecordFormat{}); }).find("row 2"), std::string::npos);
   write_parquet(path, arrow::Table::Make(arrow::schema({arrow::field("text", arrow::utf8())}), {strings({"a\xff"})}));
   EXPECT_NE(failure([&] { all(path, RecordFormat{}); }).find("UTF-8"), std::string::npos);
@@ -247,7 +277,7 @@ TEST(Parquet, DamageIsATypedError) {
     wrong[i] = static_cast<char>(wrong[i] ^ 0x21);
     const std::string flipped = folder.file("flip.parquet", wrong);
     try {
-      all(flipped, RecordFormat{});   // pages carry no checksum, so some bytes change the text unseen
+      all(flipped, RecordFormat{});  // pages carry no checksum, so some bytes change the text unseen
     } catch (const Error& error) {
       ++refused;
       EXPECT_NE(error.kind(), ErrorKind::Internal) << error.what();

@@ -31,7 +31,8 @@ TEST(EncodeRecord, NothingStandsBetweenPromptAndCompletion) {
   EXPECT_EQ(result.tokens, (std::vector<int32_t>{'a', 'b', 'c', 'd', 256}));
   EXPECT_EQ(result.trained, (std::vector<Span>{{2, 5}}));
   record.completion.clear();
-  EXPECT_EQ(encode_record(record, parse_format("prompt-completion"), ByteTokenizer()).trained, (std::vector<Span>{{2, 3}}));
+  EXPECT_EQ(encode_record(record, parse_format("prompt-completion"), ByteTokenizer()).trained,
+            (std::vector<Span>{{2, 3}}));
 }
 
 TEST(EncodeRecord, ChatTrainsTheAssistantAndTheEnd) {
@@ -41,7 +42,10 @@ TEST(EncodeRecord, ChatTrainsTheAssistantAndTheEnd) {
   std::string text, trained;
   for (size_t i = 0; i < result.tokens.size(); ++i) {
     const int32_t id = result.tokens[i];
-    const std::string piece = id == 256 ? "<E>" : id == 257 ? "<S>" : id == 258 ? "<T>" : std::string(1, static_cast<char>(id));
+    const std::string piece = id == 256   ? "<E>"
+                              : id == 257 ? "<S>"
+                              : id == 258 ? "<T>"
+                                          : std::string(1, static_cast<char>(id));
     text += piece;
     for (const Span& s : result.trained)
       if (s.begin <= static_cast<int64_t>(i) && static_cast<int64_t>(i) < s.end) trained += piece;

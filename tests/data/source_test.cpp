@@ -16,17 +16,23 @@ namespace {
 using testing::ByteTokenizer;
 using testing::TemporaryFolder;
 
-DataOptions options(const TemporaryFolder& folder, const std::string& format, int64_t max_tokens, Overlong overlong = Overlong::Split) {
-  return {.format = parse_format(format), .limit = {max_tokens, overlong}, .prepare = {.cache = folder.path() / "cache", .threads = 1}};
+DataOptions options(const TemporaryFolder& folder, const std::string& format, int64_t max_tokens,
+                    Overlong overlong = Overlong::Split) {
+  return {.format = parse_format(format),
+          .limit = {max_tokens, overlong},
+          .prepare = {.cache = folder.path() / "cache", .threads = 1}};
 }
 
-std::string record(const std::string& prompt, const std::string& completion) { return "{\"prompt\": \"" + prompt + "\", \"completion\": \"" + completion + "\"}\n"; }
+std::string record(const std::string& prompt, const std::string& completion) {
+  return "{\"prompt\": \"" + prompt + "\", \"completion\": \"" + completion + "\"}\n";
+}
 
 struct Read {
   std::vector<int64_t> ids, targets;
 };
 Read read(const DataSet& data, const SampleRef& sample) {
-  Read r{std::vector<int64_t>(static_cast<size_t>(sample.length)), std::vector<int64_t>(static_cast<size_t>(sample.length))};
+  Read r{std::vector<int64_t>(static_cast<size_t>(sample.length)),
+         std::vector<int64_t>(static_cast<size_t>(sample.length))};
   data.read(sample.sample, 0, sample.length, r.ids.data(), r.targets.data());
   return r;
 }
@@ -34,9 +40,11 @@ Read read(const DataSet& data, const SampleRef& sample) {
 TEST(DataSet, SplitsInputsAndShiftsTargets) {
   const TemporaryFolder folder;
   // Tokens a b c d e f g E: 7 positions; with 3 per window: abc, def, g.
-  const auto data = open_data({{{folder.file("a.jsonl", record("ab", "cdefg"))}, {}}}, ByteTokenizer(), options(folder, "prompt-completion", 3));
+  const auto data = open_data({{{folder.file("a.jsonl", record("ab", "cdefg"))}, {}}}, ByteTokenizer(),
+                              options(folder, "prompt-completion", 3));
   ASSERT_EQ(data->samples(0), 3);
-  const std::vector<std::vector<int64_t>> ids = {{'a', 'b', 'c'}, {'d', 'e', 'f'}, {'g'}}, targets = {{-1, 'c', 'd'}, {'e', 'f', 'g'}, {256}};
+  const std::vector<std::vector<int64_t>> ids = {{'a', 'b', 'c'}, {'d', 'e', 'f'}, {'g'}},
+                                          targets = {{-1, 'c', 'd'}, {'e', 'f', 'g'}, {256}};
   for (int64_t i = 0; i < 3; ++i) {
     const SampleRef sample = data->sample(0, i);
     EXPECT_EQ(sample.sample, static_cast<uint64_t>(3 * i));
@@ -70,20 +78,28 @@ TEST(DataSet, CutsDropsOrFails) {
     EXPECT_EQ(error.kind(), ErrorKind::Data);
     EXPECT_NE(std::string(error.what()).find(path + ", record 1"), std::string::npos) << error.what();
   }
-  EXPECT_THROW(open_data({{{path}, {}}}, ByteTokenizer(), options(folder, "prompt-completion", 1, Overlong::Drop)), Error);
+  EXPECT_THROW(open_data({{{path}, {}}}, ByteTokenizer(), options(folder, "prompt-completion", 1, Overlong::Drop)),
+               Error);
   EXPECT_NE(cut->fingerprint(), drop->fingerprint());
-  EXPECT_EQ(open_data({{{path}, {}}}, ByteTokenizer(), options(folder, "prompt-completion", 3, Overlong::Cut))->fingerprint(), cut->fingerprint());
+  EXPECT_EQ(
+      open_data({{{path}, {}}}, ByteTokenizer(), options(folder, "prompt-completion", 3, Overlong::Cut))->fingerprint(),
+      cut->fingerprint());
 }
 
 TEST(DataSet, CountsRecordsWithoutSampleAndWindowsWithoutTarget) {
   const TemporaryFolder folder;
-  const auto data = open_data({{{folder.file("a.jsonl", record("", "") + record("abcdefgh", "i") + record("", "z"))}, {}}}, ByteTokenizer(), options(folder, "prompt-completion", 4));
+  const auto data =
+      open_data({{{folder.file("a.jsonl", record("", "") + record("abcdefgh", "i") + record("", "z"))}, {}}},
+                ByteTokenizer(), options(folder, "prompt-completion", 4));
   EXPECT_EQ(data->counts().short_records, 1);
-  EXPECT_EQ(data->samples(0), 4);   // abcd | efgh | i, and z
+  EXPECT_EQ(data->samples(0), 4);  // abcd | efgh | i, and z
   EXPECT_EQ(data->counts().untrained_samples, 1);
   EXPECT_EQ(data->counts().trained, 3);
-  EXPECT_NE(data->report().find("1 records of fewer than two tokens give no sample"), std::string::npos) << data->report();
-  EXPECT_THROW(open_data({{{folder.file("b.jsonl", "{\"text\": \"\"}\n")}, {}}}, ByteTokenizer(), options(folder, "text", 4)), Error);
+  EXPECT_NE(data->report().find("1 records of fewer than two tokens give no sample"), std::string::npos)
+      << data->report();
+  EXPECT_THROW(
+      open_data({{{folder.file("b.jsonl", "{\"text\": \"\"}\n")}, {}}}, ByteTokenizer(), options(folder, "text", 4)),
+      Error);
 }
 
 TEST(DataSet, FindsEverySampleAmongManyRecords) {
@@ -105,14 +121,16 @@ TEST(DataSet, FindsEverySampleAmongManyRecords) {
   }
 }
 
-// The whole way: every target of every record exactly once per epoch, at any limit, world size and layout, across a resume.
+// The whole way: every target of every record exactly once per epoch, at any limit, world size and layout, across a
+// resume.
 TEST(DataSet, EveryTokenIsTrainedOncePerEpoch) {
   const TemporaryFolder folder;
   std::string content;
-  std::map<int64_t, int64_t> expected;   // target id -> times
+  std::map<int64_t, int64_t> expected;  // target id -> times
   int64_t total = 0;
   for (int i = 0; i < 150; ++i) {
-    const std::string prompt(static_cast<size_t>(i % 7), 'p'), completion(static_cast<size_t>(i * 5 % 31), static_cast<char>('a' + i % 10));
+    const std::string prompt(static_cast<size_t>(i % 7), 'p'),
+        completion(static_cast<size_t>(i * 5 % 31), static_cast<char>('a' + i % 10));
     content += record(prompt, completion);
     const int64_t n = static_cast<int64_t>(prompt.size() + completion.size());
     for (int64_t t = std::max<int64_t>(1, static_cast<int64_t>(prompt.size())); t <= n; ++t)
@@ -128,10 +146,11 @@ TEST(DataSet, EveryTokenIsTrainedOncePerEpoch) {
         Cursor cursor;
         int64_t samples = 0;
         while (samples < data->samples(0)) {
-          Selector selector(*data, 3, 60, cursor);   // a new one each step, as if resumed
+          Selector selector(*data, 3, 60, cursor);  // a new one each step, as if resumed
           Selection selection = selector.next();
           cursor = Cursor::parse(selector.cursor().json());
-          if (samples + static_cast<int64_t>(selection.size()) > data->samples(0)) selection.resize(static_cast<size_t>(data->samples(0) - samples));
+          if (samples + static_cast<int64_t>(selection.size()) > data->samples(0))
+            selection.resize(static_cast<size_t>(data->samples(0) - samples));
           samples += static_cast<int64_t>(selection.size());
           int64_t trained = 0;
           const Layout layout = make_layout(policy, selection, {.ranks = ranks, .micro_tokens = 64});
@@ -152,9 +171,10 @@ TEST(DataSet, EveryTokenIsTrainedOncePerEpoch) {
 
 TEST(Batch, PaddingAndPositions) {
   const TemporaryFolder folder;
-  const auto data = open_data({{{folder.file("a.jsonl", record("ab", "cdefg"))}, {}}}, ByteTokenizer(), options(folder, "prompt-completion", 4));
+  const auto data = open_data({{{folder.file("a.jsonl", record("ab", "cdefg"))}, {}}}, ByteTokenizer(),
+                              options(folder, "prompt-completion", 4));
   MicroBatchLayout layout;
-  layout.pieces = {{4, 0, 3, 2}, {0, 1, 2, 0}};   // the second window whole, padded; a piece of the first
+  layout.pieces = {{4, 0, 3, 2}, {0, 1, 2, 0}};  // the second window whole, padded; a piece of the first
   const BatchArrays batch = assemble(layout, *data);
   EXPECT_EQ(batch.ids, (std::vector<int64_t>{'e', 'f', 'g', 256, 256, 'b', 'c'}));
   EXPECT_EQ(batch.targets, (std::vector<int64_t>{'f', 'g', 256, -1, -1, 'c', 'd'}));

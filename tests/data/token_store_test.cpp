@@ -14,17 +14,23 @@ namespace {
 using testing::read_all;
 using testing::TemporaryFolder;
 
-const std::vector<TokenizedRecord> kRecords = {{{1, 2, 3, 4, 256}, {{2, 5}}}, {{256}, {{0, 1}}}, {{7, 8, 9, 10, 11, 256}, {{0, 2}, {3, 4}, {5, 6}}}, {{5, 256}, {{1, 2}}}};
+const std::vector<TokenizedRecord> kRecords = {{{1, 2, 3, 4, 256}, {{2, 5}}},
+                                               {{256}, {{0, 1}}},
+                                               {{7, 8, 9, 10, 11, 256}, {{0, 2}, {3, 4}, {5, 6}}},
+                                               {{5, 256}, {{1, 2}}}};
 
-std::string write_store(const TemporaryFolder& folder, const std::vector<TokenizedRecord>& records, bool all_trained = false, int64_t vocab = 300) {
+std::string write_store(const TemporaryFolder& folder, const std::vector<TokenizedRecord>& records,
+                        bool all_trained = false, int64_t vocab = 300) {
   const std::filesystem::path path = folder.path() / "t.store";
   write_aside(path, [&](FileWriter& out) {
-    StoreWriter writer(out, folder.path(), {.tokenizer_hash = 42, .vocab_size = vocab, .end_of_text = 256, .all_trained = all_trained});
+    StoreWriter writer(out, folder.path(),
+                       {.tokenizer_hash = 42, .vocab_size = vocab, .end_of_text = 256, .all_trained = all_trained});
     for (TokenizedRecord record : records) {
       if (all_trained) record.trained = {{0, static_cast<int64_t>(record.tokens.size())}};
       writer.add(record);
     }
-    writer.finish("{\"files\":[{\"path\":\"a.jsonl\",\"records\":1},{\"path\":\"b.jsonl\",\"records\":" + std::to_string(records.size() - 1) + "}]}");
+    writer.finish("{\"files\":[{\"path\":\"a.jsonl\",\"records\":1},{\"path\":\"b.jsonl\",\"records\":" +
+                  std::to_string(records.size() - 1) + "}]}");
   });
   return path.string();
 }
@@ -44,7 +50,8 @@ TEST(TokenStore, GivesBackWhatWasWritten) {
     for (int64_t r = 0; r < 4; ++r) {
       const TokenizedRecord& record = kRecords[static_cast<size_t>(r)];
       ASSERT_EQ(store->length_of(r), static_cast<int64_t>(record.tokens.size()));
-      EXPECT_EQ(read(*store, store->begin_of(r), store->length_of(r)), std::vector<int64_t>(record.tokens.begin(), record.tokens.end()));
+      EXPECT_EQ(read(*store, store->begin_of(r), store->length_of(r)),
+                std::vector<int64_t>(record.tokens.begin(), record.tokens.end()));
       EXPECT_EQ(store->spans_of(r), record.trained);
       for (int64_t i = 0; i < store->length_of(r); ++i) EXPECT_EQ(store->record_at(store->begin_of(r) + i), r);
     }
@@ -85,7 +92,7 @@ TEST(TokenStore, ReadsAcrossChecksumChunks) {
     for (int i = 0; i < 3001; ++i) record.tokens.push_back((r * 31 + i) % 257);
     records.push_back(record);
   }
-  const auto store = open_store(write_store(folder, records, true));   // 300 KB: 5 chunks
+  const auto store = open_store(write_store(folder, records, true));  // 300 KB: 5 chunks
   for (int64_t r = 49; r >= 0; r -= 3) {
     const auto& tokens = records[static_cast<size_t>(r)].tokens;
     EXPECT_EQ(read(*store, store->begin_of(r), 3001), std::vector<int64_t>(tokens.begin(), tokens.end()));
@@ -105,7 +112,7 @@ TEST(TokenStore, EveryFlippedByteIsATypedError) {
   for (const bool all_trained : {false, true}) {
     const std::string whole = read_all(write_store(folder, kRecords, all_trained));
     for (size_t i = 0; i < whole.size(); ++i) {
-      if (i > 600 && i < 4096 && i % 97) continue;   // zeros, all alike
+      if (i > 600 && i < 4096 && i % 97) continue;  // zeros, all alike
       std::string bytes = whole;
       bytes[i] = static_cast<char>(bytes[i] ^ (1 << (i % 8)));
       const std::string path = folder.file("flip.store", bytes);
@@ -123,7 +130,7 @@ TEST(TokenStore, EveryFlippedByteIsATypedError) {
 TEST(TokenStore, EveryTruncationAndAdditionIsATypedError) {
   const TemporaryFolder folder;
   const std::string whole = read_all(write_store(folder, kRecords));
-  for (size_t n = 0; n < whole.size(); n += n > 8 && n < 4000 ? 501 : 1) {
+  for (size_t n = 0; n<whole.size(); n += n> 8 && n < 4000 ? 501 : 1) {
     const std::string path = folder.file("cut.store", whole.substr(0, n));
     try {
       open_store(path);
@@ -132,7 +139,8 @@ TEST(TokenStore, EveryTruncationAndAdditionIsATypedError) {
       EXPECT_EQ(error.kind(), n == 0 ? ErrorKind::Data : ErrorKind::CorruptFile) << error.what();
     }
   }
-  for (const size_t n : {1, 8, 64, 4096}) EXPECT_THROW(open_store(folder.file("long.store", whole + std::string(n, '\0'))), Error);
+  for (const size_t n : {1, 8, 64, 4096})
+    EXPECT_THROW(open_store(folder.file("long.store", whole + std::string(n, '\0'))), Error);
 }
 
 // A footer whose checksum is right but whose counts lie must not be believed either.
@@ -150,16 +158,26 @@ TEST(TokenStore, ImpossibleFootersAreTypedErrors) {
     return folder.file("lie.store", bytes);
   };
   const std::vector<std::function<void(StoreFooter&)>> lies = {
-      [](StoreFooter& f) { f.records = ~uint64_t{0}; },      [](StoreFooter& f) { f.records = 0; },
-      [](StoreFooter& f) { f.records = f.file_bytes; },      [](StoreFooter& f) { f.tokens = uint64_t{1} << 63; },
-      [](StoreFooter& f) { f.tokens += 1; },                 [](StoreFooter& f) { f.spans = uint64_t{1} << 60; },
-      [](StoreFooter& f) { f.token_bytes = 3; },             [](StoreFooter& f) { f.token_bytes = 4; },
-      [](StoreFooter& f) { f.all_trained = 1; },             [](StoreFooter& f) { f.all_trained = 7; },
-      [](StoreFooter& f) { f.vocab_size = 0; },              [](StoreFooter& f) { f.highest_id = f.vocab_size; },
-      [](StoreFooter& f) { f.highest_id = 3; },              [](StoreFooter& f) { f.token_region.offset = 0; },
-      [](StoreFooter& f) { f.offset_region.offset += 8; },   [](StoreFooter& f) { f.source_region.bytes = ~uint64_t{0}; },
-      [](StoreFooter& f) { f.sum_region.bytes = 16; },       [](StoreFooter& f) { f.file_bytes += 64; },
-      [](StoreFooter& f) { f.version = 2; },                 [](StoreFooter& f) { std::swap(f.span_region, f.offset_region); }};
+      [](StoreFooter& f) { f.records = ~uint64_t{0}; },
+      [](StoreFooter& f) { f.records = 0; },
+      [](StoreFooter& f) { f.records = f.file_bytes; },
+      [](StoreFooter& f) { f.tokens = uint64_t{1} << 63; },
+      [](StoreFooter& f) { f.tokens += 1; },
+      [](StoreFooter& f) { f.spans = uint64_t{1} << 60; },
+      [](StoreFooter& f) { f.token_bytes = 3; },
+      [](StoreFooter& f) { f.token_bytes = 4; },
+      [](StoreFooter& f) { f.all_trained = 1; },
+      [](StoreFooter& f) { f.all_trained = 7; },
+      [](StoreFooter& f) { f.vocab_size = 0; },
+      [](StoreFooter& f) { f.highest_id = f.vocab_size; },
+      [](StoreFooter& f) { f.highest_id = 3; },
+      [](StoreFooter& f) { f.token_region.offset = 0; },
+      [](StoreFooter& f) { f.offset_region.offset += 8; },
+      [](StoreFooter& f) { f.source_region.bytes = ~uint64_t{0}; },
+      [](StoreFooter& f) { f.sum_region.bytes = 16; },
+      [](StoreFooter& f) { f.file_bytes += 64; },
+      [](StoreFooter& f) { f.version = 2; },
+      [](StoreFooter& f) { std::swap(f.span_region, f.offset_region); }};
   for (size_t i = 0; i < lies.size(); ++i) {
     const std::string path = with(lies[i]);
     try {
@@ -169,7 +187,7 @@ TEST(TokenStore, ImpossibleFootersAreTypedErrors) {
       EXPECT_EQ(error.kind(), ErrorKind::CorruptFile) << i << " " << error.what();
     }
   }
-  open_store(with([](StoreFooter&) {}))->verify();   // the method itself is sound
+  open_store(with([](StoreFooter&) {}))->verify();  // the method itself is sound
 }
 
 TEST(TokenStore, AnotherTokenizerIsRefusedWithACure) {

@@ -1,4 +1,5 @@
-// Any bytes as JSON lines, in every format: records of valid text, or a typed error. The first byte chooses the format and how the file is cut.
+// Any bytes as JSON lines, in every format: records of valid text, or a typed error. The first byte chooses the format
+// and how the file is cut.
 #include <unistd.h>
 
 #include <cstdint>
@@ -44,7 +45,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Compression is seen in the first bytes and must match the name.
   const char* names[] = {"/a.jsonl", "/a.jsonl.gz", "/a.jsonl.zst"};
   const std::string path = folder + names[data[0] / 3 % 3];
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(data + 1), static_cast<std::streamsize>(size - 1));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(data + 1), static_cast<std::streamsize>(size - 1));
   RecordFormat format;
   format.kind = static_cast<RecordKind>(data[0] % 3);
   const std::string whole = read(path, format, 1 << 20), pieces = read(path, format, 1 + data[0] / 9);

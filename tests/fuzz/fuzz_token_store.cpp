@@ -50,7 +50,7 @@ void tolerate(const Call& call) {
   try {
     call();
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::Internal) __builtin_trap();   // our own broken invariant is a finding
+    if (error.kind() == ErrorKind::Internal) __builtin_trap();  // our own broken invariant is a finding
   }
 }
 
@@ -65,8 +65,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     StoreFooter footer;
     const size_t at = size - sizeof footer;
     std::memcpy(&footer, bytes.data() + at, sizeof footer);
-    for (StoreRegion* region : {&footer.offset_region, &footer.span_index_region, &footer.span_region, &footer.sum_region, &footer.source_region})
-      if (region->offset < size && region->bytes <= size - region->offset) region->checksum = XXH3_64bits(bytes.data() + region->offset, region->bytes);
+    for (StoreRegion* region : {&footer.offset_region, &footer.span_index_region, &footer.span_region,
+                                &footer.sum_region, &footer.source_region})
+      if (region->offset < size && region->bytes <= size - region->offset)
+        region->checksum = XXH3_64bits(bytes.data() + region->offset, region->bytes);
     footer.file_bytes = size;
     footer.checksum = XXH3_64bits(&footer, offsetof(StoreFooter, checksum));
     std::memcpy(bytes.data() + at, &footer, sizeof footer);

@@ -13,7 +13,8 @@
 namespace ballast {
 namespace {
 
-// Stream s holds samples with the given lengths; sample keys are s << 32 | index; every input token but the first is trained.
+// Stream s holds samples with the given lengths; sample keys are s << 32 | index; every input token but the first is
+// trained.
 class Lengths : public SampleIndex {
  public:
   explicit Lengths(std::vector<std::vector<int64_t>> lengths, std::vector<double> weights = {})
@@ -22,7 +23,8 @@ class Lengths : public SampleIndex {
   double weight(int64_t s) const override { return weights_.empty() ? 1 : weights_[static_cast<size_t>(s)]; }
   int64_t samples(int64_t s) const override { return static_cast<int64_t>(lengths_[static_cast<size_t>(s)].size()); }
   SampleRef sample(int64_t s, int64_t i) const override {
-    return {static_cast<uint64_t>(s) << 32 | static_cast<uint64_t>(i), lengths_.at(static_cast<size_t>(s)).at(static_cast<size_t>(i))};
+    return {static_cast<uint64_t>(s) << 32 | static_cast<uint64_t>(i),
+            lengths_.at(static_cast<size_t>(s)).at(static_cast<size_t>(i))};
   }
   int64_t trained_targets(uint64_t key) const override { return lengths_.at(key >> 32).at(key & 0xffffffff) - 1; }
   int64_t tokens_per_epoch() const override {
@@ -74,7 +76,8 @@ TEST(Permutation, AllOrdersOfFourComeEquallyOften) {
     ++count[{p(0), p(1), p(2), p(3)}];
   }
   ASSERT_EQ(count.size(), 24u);
-  // 24 cells of expected 1000: chi-square with 23 degrees of freedom stays below 58 except once in 1e4; the seed is fixed.
+  // 24 cells of expected 1000: chi-square with 23 degrees of freedom stays below 58 except once in 1e4; the seed is
+  // fixed.
   double chi = 0;
   for (const auto& [order, n] : count) chi += (n - 1000.0) * (n - 1000.0) / 1000.0;
   EXPECT_LT(chi, 58);
@@ -87,7 +90,7 @@ TEST(Permutation, PositionsOfALargeDomainAreUniform) {
   for (int64_t i = 0; i < 10000; ++i) ++bins[static_cast<size_t>(p(i) / (n / 100))];
   double chi = 0;
   for (const int b : bins) chi += (b - 100.0) * (b - 100.0) / 100.0;
-  EXPECT_LT(chi, 160);   // 99 degrees of freedom
+  EXPECT_LT(chi, 160);  // 99 degrees of freedom
   std::set<int64_t> values;
   for (int64_t i = n - 1000; i < n; ++i) values.insert(p(i));
   EXPECT_EQ(values.size(), 1000u);
@@ -105,10 +108,12 @@ TEST(Selection, EverySampleOncePerEpochAndOrderChangesBetweenEpochs) {
     ASSERT_LE(tokens, 40);
   }
   for (size_t epoch = 0; epoch < 2; ++epoch) {
-    const std::set<uint64_t> once(taken.begin() + static_cast<long>(101 * epoch), taken.begin() + static_cast<long>(101 * (epoch + 1)));
+    const std::set<uint64_t> once(taken.begin() + static_cast<long>(101 * epoch),
+                                  taken.begin() + static_cast<long>(101 * (epoch + 1)));
     EXPECT_EQ(once.size(), 101u);
   }
-  EXPECT_NE(std::vector<uint64_t>(taken.begin(), taken.begin() + 101), std::vector<uint64_t>(taken.begin() + 101, taken.begin() + 202));
+  EXPECT_NE(std::vector<uint64_t>(taken.begin(), taken.begin() + 101),
+            std::vector<uint64_t>(taken.begin() + 101, taken.begin() + 202));
 }
 
 TEST(Selection, IsGreedyTheNextSampleWouldExceedTheBatch) {
@@ -179,7 +184,8 @@ TEST(Selection, WeightsAreSharesOfTrainedTargets) {
   std::vector<double> trained;
   for (const auto& s : selector.cursor().streams) trained.push_back(static_cast<double>(s.trained));
   const double sum = trained[0] + trained[1] + trained[2];
-  // The stream furthest behind is drawn next, so each stays within one sample (30 targets) over its weight of its share.
+  // The stream furthest behind is drawn next, so each stays within one sample (30 targets) over its weight of its
+  // share.
   const double bound = 30 / 0.1 / sum;
   EXPECT_NEAR(trained[0] / sum, 0.7, bound);
   EXPECT_NEAR(trained[1] / sum, 0.2, bound);
@@ -215,11 +221,12 @@ TEST(Cursor, CorruptTextsAreTypedErrors) {
   good.streams = {{1, 2, 3}};
   good.steps = 4, good.samples = 5, good.tokens = 6;
   EXPECT_EQ(Cursor::parse(good.json()), good);
-  for (const char* text : {"", "[]", "{", "{}", R"({"steps":-1,"samples":0,"tokens":0,"streams":[]})",
-                           R"({"steps":1.5,"samples":0,"tokens":0,"streams":[]})", R"({"steps":1,"samples":0,"tokens":0})",
-                           R"({"steps":1,"samples":0,"tokens":0,"streams":[3]})",
-                           R"({"steps":1,"samples":0,"tokens":0,"streams":[{"epoch":0,"index":"a","trained":0}]})",
-                           R"({"steps":18446744073709551615,"samples":0,"tokens":0,"streams":[]})"}) {
+  for (const char* text :
+       {"", "[]", "{", "{}", R"({"steps":-1,"samples":0,"tokens":0,"streams":[]})",
+        R"({"steps":1.5,"samples":0,"tokens":0,"streams":[]})", R"({"steps":1,"samples":0,"tokens":0})",
+        R"({"steps":1,"samples":0,"tokens":0,"streams":[3]})",
+        R"({"steps":1,"samples":0,"tokens":0,"streams":[{"epoch":0,"index":"a","trained":0}]})",
+        R"({"steps":18446744073709551615,"samples":0,"tokens":0,"streams":[]})"}) {
     try {
       Cursor::parse(text);
       ADD_FAILURE() << text;

@@ -23,7 +23,8 @@ BatchArrays assemble(const MicroBatchLayout& layout, const DataSet& data) {
     data.read(piece.sample, piece.begin, piece.length, batch.ids.data() + start, batch.targets.data() + start);
     std::iota(batch.positions.begin() + start, batch.positions.begin() + end, piece.begin);
   }
-  batch.trained = static_cast<int64_t>(std::count_if(batch.targets.begin(), batch.targets.end(), [](int64_t t) { return t >= 0; }));
+  batch.trained =
+      static_cast<int64_t>(std::count_if(batch.targets.begin(), batch.targets.end(), [](int64_t t) { return t >= 0; }));
   return batch;
 }
 

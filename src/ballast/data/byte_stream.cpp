@@ -17,13 +17,12 @@ namespace ballast {
 
 namespace {
 
-constexpr size_t kInput = 1 << 18;   // bytes read from the file at a time by the decompressors
+constexpr size_t kInput = 1 << 18;  // bytes read from the file at a time by the decompressors
 
 class PlainStream : public ByteStream {
  public:
   explicit PlainStream(std::string path) : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (file_ < 0)
-      throw Error(ErrorKind::Environment, "cannot open the data file").at(path_).found(errno_text(errno));
+    if (file_ < 0) throw Error(ErrorKind::Environment, "cannot open the data file").at(path_).found(errno_text(errno));
   }
   ~PlainStream() override { ::close(file_); }
   PlainStream(const PlainStream&) = delete;
@@ -78,7 +77,8 @@ class GzipStream : public Compressed {
  public:
   explicit GzipStream(const std::string& path) : Compressed(path) {
     // 16 asks for the gzip wrapper, whose length and CRC zlib then checks.
-    if (inflateInit2(&z_, 16 + MAX_WBITS) != Z_OK) throw Error(ErrorKind::OutOfMemory, "no memory to decompress").at(path);
+    if (inflateInit2(&z_, 16 + MAX_WBITS) != Z_OK)
+      throw Error(ErrorKind::OutOfMemory, "no memory to decompress").at(path);
   }
   ~GzipStream() override { inflateEnd(&z_); }
   GzipStream(const GzipStream&) = delete;
@@ -134,7 +134,8 @@ class ZstdStream : public Compressed {
       if (!more && pending_ == 0) return 0;
       ZSTD_inBuffer in{input_.data() + used_, filled_ - used_, 0};
       const size_t result = ZSTD_decompressStream(z_, &out, &in);
-      if (ZSTD_isError(result)) throw damaged(std::string("the Zstandard data are damaged: ") + ZSTD_getErrorName(result));
+      if (ZSTD_isError(result))
+        throw damaged(std::string("the Zstandard data are damaged: ") + ZSTD_getErrorName(result));
       used_ += in.pos;
       pending_ = result;
       // With no input left, output may still sit in the decoder; a frame that then wants more is cut off.
@@ -145,7 +146,7 @@ class ZstdStream : public Compressed {
 
  private:
   ZSTD_DStream* z_;
-  size_t pending_ = 1;   // 0 = between frames
+  size_t pending_ = 1;  // 0 = between frames
 };
 
 bool ends_with(const std::string& text, const char* ending) {
@@ -163,13 +164,14 @@ std::string without_compression(const std::string& path) {
 
 int64_t input_file_bytes(const std::string& path) {
   namespace fs = std::filesystem;
-  struct stat info{};
+  struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
     const int error = errno;
     std::vector<std::string> names;
     std::error_code ignored;
     const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
-    for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end && names.size() < 1000; it.increment(ignored))
+    for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end && names.size() < 1000;
+         it.increment(ignored))
       names.push_back(it->path().filename().string());
     const std::string near = nearest(fs::path(path).filename().string(), names);
     throw Error(ErrorKind::Data, "cannot find the data file")
@@ -179,7 +181,8 @@ int64_t input_file_bytes(const std::string& path) {
                            : "did you mean '" + near + "'?");
   }
   if (!S_ISREG(info.st_mode))
-    throw Error(ErrorKind::Data, S_ISDIR(info.st_mode) ? "the data path is a folder" : "the data path is no regular file")
+    throw Error(ErrorKind::Data,
+                S_ISDIR(info.st_mode) ? "the data path is a folder" : "the data path is no regular file")
         .at(path)
         .cure("name the files in it");
   if (info.st_size == 0) throw Error(ErrorKind::Data, "the data file is empty").at(path).found("0 bytes");
@@ -191,14 +194,17 @@ std::unique_ptr<ByteStream> open_stream(const std::string& path) {
   unsigned char magic[4] = {};
   PlainStream(path).read(reinterpret_cast<char*>(magic), sizeof magic);
   const bool gzip = magic[0] == 0x1f && magic[1] == 0x8b;
-  const bool zstd = (magic[0] == 0x28 || (magic[0] & 0xf0) == 0x50) && (magic[0] == 0x28 ? magic[1] == 0xb5 : magic[1] == 0x2a) &&
-                    (magic[0] == 0x28 ? magic[2] == 0x2f : magic[2] == 0x4d) && (magic[0] == 0x28 ? magic[3] == 0xfd : magic[3] == 0x18);
+  const bool zstd = (magic[0] == 0x28 || (magic[0] & 0xf0) == 0x50) &&
+                    (magic[0] == 0x28 ? magic[1] == 0xb5 : magic[1] == 0x2a) &&
+                    (magic[0] == 0x28 ? magic[2] == 0x2f : magic[2] == 0x4d) &&
+                    (magic[0] == 0x28 ? magic[3] == 0xfd : magic[3] == 0x18);
   const char* content = gzip ? ".gz" : zstd ? ".zst" : "";
   const char* name = ends_with(path, ".gz") ? ".gz" : ends_with(path, ".zst") ? ".zst" : "";
   if (std::strcmp(content, name) != 0)
     throw Error(ErrorKind::Data, "the file's content does not match its name")
         .at(path)
-        .found(*content ? std::string("compressed content (") + content + ")" : std::string("content that is not ") + name)
+        .found(*content ? std::string("compressed content (") + content + ")"
+                        : std::string("content that is not ") + name)
         .cure(*content ? std::string("rename it to end in ") + content : "rename it without the compression's ending");
   if (gzip) return std::make_unique<GzipStream>(path);
   if (zstd) return std::make_unique<ZstdStream>(path);

@@ -17,11 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kLlmcHeader = 256 * 4;   // bytes
+constexpr int64_t kLlmcHeader = 256 * 4;  // bytes
 constexpr char kMegatronMagic[9] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 
 Error corrupt(const std::string& path, const std::string& what) {
-  return Error(ErrorKind::CorruptFile, what).at(path).cure("copy the file again, or make it again with the tool that wrote it");
+  return Error(ErrorKind::CorruptFile, what)
+      .at(path)
+      .cure("copy the file again, or make it again with the tool that wrote it");
 }
 
 template <class T>
@@ -41,7 +43,8 @@ class ForeignStore : public TokenStore {
   }
   std::vector<StoreFile> files() const override { return {{path_, records_}}; }
   uint64_t fingerprint() const override {
-    // Hashing all tokens would read a file of any size at the start of every run: its size, index and both ends must do.
+    // Hashing all tokens would read a file of any size at the start of every run: its size, index and both ends must
+    // do.
     constexpr int64_t kEnd = 1 << 20;
     const int64_t end = std::min(kEnd, file_.bytes());
     const uint64_t parts[] = {static_cast<uint64_t>(file_.bytes()), XXH3_64bits(file_.data(), static_cast<size_t>(end)),
@@ -71,8 +74,10 @@ class ForeignStore : public TokenStore {
 class LlmcStore : public ForeignStore {
  public:
   explicit LlmcStore(const std::string& path) : ForeignStore(path) {
-    if (file_.bytes() < kLlmcHeader) throw corrupt(path, "the file is too short for llm.c's header").found(fmt::format("{} bytes", file_.bytes()));
-    const auto magic = load<int32_t>(file_.data()), version = load<int32_t>(file_.data() + 4), count = load<int32_t>(file_.data() + 8);
+    if (file_.bytes() < kLlmcHeader)
+      throw corrupt(path, "the file is too short for llm.c's header").found(fmt::format("{} bytes", file_.bytes()));
+    const auto magic = load<int32_t>(file_.data()), version = load<int32_t>(file_.data() + 4),
+               count = load<int32_t>(file_.data() + 8);
     if (magic == 20240520 && version == 1)
       token_bytes_ = 2;
     else if (magic == 20240801 && version == 7)
@@ -97,19 +102,29 @@ class MegatronStore : public ForeignStore {
     const MappedFile index(idx);
     const std::byte* at = index.data();
     constexpr int64_t kHeader = 9 + 8 + 1 + 8 + 8;
-    if (index.bytes() < kHeader) throw corrupt(idx, "the index is too short for a header").found(fmt::format("{} bytes", index.bytes()));
-    if (std::memcmp(at, kMegatronMagic, sizeof kMegatronMagic) != 0) throw corrupt(idx, "this is no index of Megatron: the magic bytes MMIDIDX are missing");
-    if (const auto version = load<uint64_t>(at + 9); version != 1) throw corrupt(idx, "the index has another version").found(fmt::format("version {}", version)).expected("version 1");
+    if (index.bytes() < kHeader)
+      throw corrupt(idx, "the index is too short for a header").found(fmt::format("{} bytes", index.bytes()));
+    if (std::memcmp(at, kMegatronMagic, sizeof kMegatronMagic) != 0)
+      throw corrupt(idx, "this is no index of Megatron: the magic bytes MMIDIDX are missing");
+    if (const auto version = load<uint64_t>(at + 9); version != 1)
+      throw corrupt(idx, "the index has another version")
+          .found(fmt::format("version {}", version))
+          .expected("version 1");
     const auto code = load<uint8_t>(at + 17);
     if (code != 4 && code != 8)
-      throw corrupt(idx, "the tokens have a type that is not read").found(fmt::format("type code {}", code)).expected("4 (int32) or 8 (uint16)");
+      throw corrupt(idx, "the tokens have a type that is not read")
+          .found(fmt::format("type code {}", code))
+          .expected("4 (int32) or 8 (uint16)");
     token_bytes_ = code == 8 ? 2 : 4;
     const auto sequences = load<uint64_t>(at + 18), documents = load<uint64_t>(at + 26);
     const auto room = static_cast<uint64_t>(index.bytes() - kHeader);
     if (sequences > room / 12 || documents > room / 8 || sequences * 12 + documents * 8 > room)
-      throw corrupt(idx, "the index is truncated").found(fmt::format("{} bytes", index.bytes())).expected(fmt::format("{} sequences and {} documents", sequences, documents));
+      throw corrupt(idx, "the index is truncated")
+          .found(fmt::format("{} bytes", index.bytes()))
+          .expected(fmt::format("{} sequences and {} documents", sequences, documents));
     // Multimodal indices append one mode byte per sequence; anything else is not Megatron's.
-    if (const uint64_t rest = room - sequences * 12 - documents * 8; rest != 0 && rest != sequences) throw corrupt(idx, fmt::format("{} bytes follow the index", rest));
+    if (const uint64_t rest = room - sequences * 12 - documents * 8; rest != 0 && rest != sequences)
+      throw corrupt(idx, fmt::format("{} bytes follow the index", rest));
     const std::byte* sizes = at + kHeader;
     const std::byte* pointers = sizes + sequences * 4;
     std::vector<uint64_t> starts{0};
@@ -145,7 +160,8 @@ std::shared_ptr<const TokenStore> open_foreign(const std::string& path) {
   bin.replace_extension(".bin");
   idx.replace_extension(".idx");
   std::error_code ignored;
-  if (fs::path(path).extension() == ".idx" || fs::exists(idx, ignored)) return std::make_shared<MegatronStore>(bin.string(), idx.string());
+  if (fs::path(path).extension() == ".idx" || fs::exists(idx, ignored))
+    return std::make_shared<MegatronStore>(bin.string(), idx.string());
   return std::make_shared<LlmcStore>(path);
 }
 

@@ -16,12 +16,18 @@ using simdjson::dom::object;
 
 const char* type_name(element value) {
   switch (value.type()) {
-    case simdjson::dom::element_type::ARRAY: return "a list";
-    case simdjson::dom::element_type::OBJECT: return "an object";
-    case simdjson::dom::element_type::STRING: return "a string";
-    case simdjson::dom::element_type::BOOL: return "a boolean";
-    case simdjson::dom::element_type::NULL_VALUE: return "null";
-    default: return "a number";
+    case simdjson::dom::element_type::ARRAY:
+      return "a list";
+    case simdjson::dom::element_type::OBJECT:
+      return "an object";
+    case simdjson::dom::element_type::STRING:
+      return "a string";
+    case simdjson::dom::element_type::BOOL:
+      return "a boolean";
+    case simdjson::dom::element_type::NULL_VALUE:
+      return "null";
+    default:
+      return "a number";
   }
 }
 
@@ -38,7 +44,8 @@ class Line {
     for (const auto& [key, candidate] : fields) {
       if (key != name) continue;
       if (found)
-        throw Error(ErrorKind::Data, "the field '" + printable(name, 40) + "' comes twice in one record").at(path_, place());
+        throw Error(ErrorKind::Data, "the field '" + printable(name, 40) + "' comes twice in one record")
+            .at(path_, place());
       found = true;
       value = candidate;
     }
@@ -68,7 +75,8 @@ class Line {
         wrong_type(item, format.messages + "[" + std::to_string(messages.size()) + "]", "an object");
       messages.push_back({text(fields, format.role, "role"), text(fields, format.content, "content")});
     }
-    if (messages.empty()) throw Error(ErrorKind::Data, "a record has no messages").at(path_, place()).found("an empty list");
+    if (messages.empty())
+      throw Error(ErrorKind::Data, "a record has no messages").at(path_, place()).found("an empty list");
     return messages;
   }
 
@@ -98,13 +106,17 @@ class Line {
 
 bool blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
-[[noreturn]] void throw_invalid(const std::string& path, int64_t number, std::string_view line, simdjson::error_code code) {
+[[noreturn]] void throw_invalid(const std::string& path, int64_t number, std::string_view line,
+                                simdjson::error_code code) {
   const std::string place = "line " + std::to_string(number);
   if (code == simdjson::UTF8_ERROR)
-    throw Error(ErrorKind::Data, "a record is not valid UTF-8").at(path, place).cure("convert the file to UTF-8, for example by iconv");
+    throw Error(ErrorKind::Data, "a record is not valid UTF-8")
+        .at(path, place)
+        .cure("convert the file to UTF-8, for example by iconv");
   if (code == simdjson::MEMALLOC) throw Error(ErrorKind::OutOfMemory, "no memory to parse a record").at(path, place);
   std::string cure = "each line must be one whole JSON object";
-  if (!line.empty() && line.front() == '[') cure = "the file holds a JSON array: turn it into lines, for example by jq -c '.[]'";
+  if (!line.empty() && line.front() == '[')
+    cure = "the file holds a JSON array: turn it into lines, for example by jq -c '.[]'";
   throw Error(ErrorKind::Data, std::string("a line is not valid JSON: ") + simdjson::error_message(code))
       .at(path, place)
       .found(printable(std::string(line.substr(0, 100)), 60))
@@ -149,7 +161,7 @@ class JsonlReader : public RecordReader {
       const size_t last = std::string_view(lines).substr(before).rfind('\n');
       if (last != std::string_view::npos) end = before + last;
     }
-    if (done_) end = std::string::npos;   // the last line may lack its end
+    if (done_) end = std::string::npos;  // the last line may lack its end
     if (end != std::string::npos) {
       rest_.assign(lines, end + 1);
       lines.resize(end + 1);

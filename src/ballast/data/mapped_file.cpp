@@ -18,7 +18,8 @@ MappedFile::MappedFile(const std::string& path) : path_(path), bytes_(input_file
   void* mapped = ::mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ, MAP_SHARED, file, 0);
   const int error = errno;
   ::close(file);
-  if (mapped == MAP_FAILED) throw Error(ErrorKind::Environment, "cannot map the file").at(path).found(errno_text(error));
+  if (mapped == MAP_FAILED)
+    throw Error(ErrorKind::Environment, "cannot map the file").at(path).found(errno_text(error));
   data_ = static_cast<const std::byte*>(mapped);
 }
 

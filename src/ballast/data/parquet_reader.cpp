@@ -16,7 +16,7 @@ namespace ballast {
 
 namespace {
 
-constexpr int64_t kRows = 1024;   // of one chunk
+constexpr int64_t kRows = 1024;  // of one chunk
 
 Error corrupt(const std::string& path, const std::string& reason) {
   return Error(ErrorKind::CorruptFile, "cannot read the Parquet file")
@@ -35,7 +35,8 @@ class Strings {
  public:
   Strings(const arrow::Array& array, const std::string& path, const std::string& field)
       : small_(array.type_id() == arrow::Type::STRING ? static_cast<const arrow::StringArray*>(&array) : nullptr),
-        large_(array.type_id() == arrow::Type::LARGE_STRING ? static_cast<const arrow::LargeStringArray*>(&array) : nullptr),
+        large_(array.type_id() == arrow::Type::LARGE_STRING ? static_cast<const arrow::LargeStringArray*>(&array)
+                                                            : nullptr),
         path_(path),
         field_(field) {
     if (!small_ && !large_)
@@ -46,10 +47,12 @@ class Strings {
   }
   std::string at(int64_t index, int64_t row) const {
     if (small_ ? small_->IsNull(index) : large_->IsNull(index))
-      throw Error(ErrorKind::Data, "a record's field is null").at(path_, "row " + std::to_string(row) + ", field '" + printable(field_, 40) + "'");
+      throw Error(ErrorKind::Data, "a record's field is null")
+          .at(path_, "row " + std::to_string(row) + ", field '" + printable(field_, 40) + "'");
     const std::string_view view = small_ ? small_->GetView(index) : large_->GetView(index);
     if (!simdjson::validate_utf8(view))
-      throw Error(ErrorKind::Data, "a record is not valid UTF-8").at(path_, "row " + std::to_string(row) + ", field '" + printable(field_, 40) + "'");
+      throw Error(ErrorKind::Data, "a record is not valid UTF-8")
+          .at(path_, "row " + std::to_string(row) + ", field '" + printable(field_, 40) + "'");
     return std::string(view);
   }
 
@@ -91,7 +94,7 @@ class ParquetChunk : public RecordChunk {
   const arrow::Array& column(const std::string& name) const {
     const std::shared_ptr<arrow::Array> array = batch_->GetColumnByName(name);
     if (!array) throw Error(ErrorKind::Internal, "a Parquet column that was opened is gone").at(path_, name);
-    return *array;   // the batch keeps it
+    return *array;  // the batch keeps it
   }
 
   void decode_chat(const RecordFormat& format, const std::function<void(const Record&)>& sink) const {
@@ -107,7 +110,8 @@ class ParquetChunk : public RecordChunk {
     const std::shared_ptr<arrow::Array> values = lists.values();
     if (values->type_id() != arrow::Type::STRUCT) throw wrong(array);
     const auto& items = static_cast<const arrow::StructArray&>(*values);
-    const std::shared_ptr<arrow::Array> roles = items.GetFieldByName(format.role), contents = items.GetFieldByName(format.content);
+    const std::shared_ptr<arrow::Array> roles = items.GetFieldByName(format.role),
+                                        contents = items.GetFieldByName(format.content);
     if (!roles || !contents) throw wrong(array);
     const Strings role(*roles, path_, format.role), content(*contents, path_, format.content);
     Record record;
@@ -134,7 +138,8 @@ class ParquetReader : public RecordReader {
  public:
   ParquetReader(const std::string& path, const RecordFormat& format) : path_(path), bytes_(input_file_bytes(path)) {
     const auto file = arrow::io::ReadableFile::Open(path);
-    if (!file.ok()) throw Error(ErrorKind::Environment, "cannot open the data file").at(path).found(file.status().ToString());
+    if (!file.ok())
+      throw Error(ErrorKind::Environment, "cannot open the data file").at(path).found(file.status().ToString());
     try {
       parquet::arrow::FileReaderBuilder builder;
       check(path, builder.Open(*file));
@@ -152,13 +157,16 @@ class ParquetReader : public RecordReader {
       }
       // Nested columns are several leaves of one root; all of a wanted root's are read.
       const std::vector<std::string> wanted = format.fields();
-      const std::vector<std::string> roles = format.kind == RecordKind::Text             ? std::vector<std::string>{"text"}
-                                             : format.kind == RecordKind::PromptCompletion ? std::vector<std::string>{"prompt", "completion"}
-                                                                                           : std::vector<std::string>{"messages"};
+      const std::vector<std::string> roles = format.kind == RecordKind::Text ? std::vector<std::string>{"text"}
+                                             : format.kind == RecordKind::PromptCompletion
+                                                 ? std::vector<std::string>{"prompt", "completion"}
+                                                 : std::vector<std::string>{"messages"};
       for (size_t i = 0; i < wanted.size(); ++i) {
         const auto found = std::count(names.begin(), names.end(), wanted[i]);
         if (found == 0) throw_missing_field(path, "schema", wanted[i], roles[i], names);
-        if (found > 1) throw Error(ErrorKind::Data, "two columns have the name '" + printable(wanted[i], 40) + "'").at(path, "schema");
+        if (found > 1)
+          throw Error(ErrorKind::Data, "two columns have the name '" + printable(wanted[i], 40) + "'")
+              .at(path, "schema");
       }
       std::vector<int> columns, groups;
       for (int c = 0; c < meta.num_columns(); ++c)
@@ -185,7 +193,8 @@ class ParquetReader : public RecordReader {
       throw corrupt(path_, error.what());
     }
     if (!batch) {
-      if (row_ != rows_) throw corrupt(path_, std::to_string(row_) + " rows of the " + std::to_string(rows_) + " that the footer names");
+      if (row_ != rows_)
+        throw corrupt(path_, std::to_string(row_) + " rows of the " + std::to_string(rows_) + " that the footer names");
       return nullptr;
     }
     const int64_t first = row_ + 1;
@@ -193,7 +202,8 @@ class ParquetReader : public RecordReader {
     return std::make_unique<ParquetChunk>(path_, std::move(batch), first);
   }
   int64_t consumed() const override {
-    return static_cast<int64_t>(static_cast<double>(bytes_) * static_cast<double>(row_) / static_cast<double>(std::max<int64_t>(rows_, 1)));
+    return static_cast<int64_t>(static_cast<double>(bytes_) * static_cast<double>(row_) /
+                                static_cast<double>(std::max<int64_t>(rows_, 1)));
   }
 
  private:

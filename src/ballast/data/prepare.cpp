@@ -39,7 +39,8 @@ struct InputFile {
 };
 
 std::vector<InputFile> stat_files(const std::vector<std::string>& paths) {
-  if (paths.empty()) throw Error(ErrorKind::Data, "no data files are named").at("data").cure("set data.train to a list of files");
+  if (paths.empty())
+    throw Error(ErrorKind::Data, "no data files are named").at("data").cure("set data.train to a list of files");
   std::vector<InputFile> files;
   for (const std::string& path : paths) {
     InputFile file{path, fs::absolute(path).lexically_normal().string(), input_file_bytes(path), 0};
@@ -51,9 +52,10 @@ std::vector<InputFile> stat_files(const std::vector<std::string>& paths) {
   return files;
 }
 
-fs::path path_of(const std::vector<InputFile>& files, const RecordFormat& format, const Tokenizer& tokenizer, const fs::path& cache) {
-  std::string key = fmt::format("store {}\nformat {}\ntokenizer {:016x} {} {}\n", kStoreVersion, format.description(), tokenizer.hash(),
-                                tokenizer.vocab_size(), tokenizer.end_of_text());
+fs::path path_of(const std::vector<InputFile>& files, const RecordFormat& format, const Tokenizer& tokenizer,
+                 const fs::path& cache) {
+  std::string key = fmt::format("store {}\nformat {}\ntokenizer {:016x} {} {}\n", kStoreVersion, format.description(),
+                                tokenizer.hash(), tokenizer.vocab_size(), tokenizer.end_of_text());
   for (const InputFile& file : files) key += fmt::format("{}\n{} {}\n", file.full, file.bytes, file.changed_ns);
   std::string name = fs::path(without_compression(files.front().path)).stem().string().substr(0, 40);
   for (char& c : name)
@@ -94,13 +96,14 @@ class StoreLock {
 PrepareReport report_of(const fs::path& path, const StoreFooter& footer, bool made) {
   PrepareReport report{path.string(), made};
   report.records = static_cast<int64_t>(footer.records), report.tokens = static_cast<int64_t>(footer.tokens);
-  report.trained = static_cast<int64_t>(footer.trained), report.short_records = static_cast<int64_t>(footer.short_records);
+  report.trained = static_cast<int64_t>(footer.trained),
+  report.short_records = static_cast<int64_t>(footer.short_records);
   report.bytes = static_cast<int64_t>(footer.file_bytes);
   return report;
 }
 
-// What goes through the pipeline: a chunk on the way in, its records on the way out, or what went wrong with it. An error travels
-// in its place, so the first in file order is the one that is reported.
+// What goes through the pipeline: a chunk on the way in, its records on the way out, or what went wrong with it. An
+// error travels in its place, so the first in file order is the one that is reported.
 struct Item {
   std::unique_ptr<RecordChunk> chunk;
   std::vector<TokenizedRecord> records;
@@ -111,23 +114,32 @@ struct Item {
 
 class Preparation {
  public:
-  Preparation(const std::vector<InputFile>& files, const RecordFormat& format, const Tokenizer& tokenizer, const PrepareOptions& options)
+  Preparation(const std::vector<InputFile>& files, const RecordFormat& format, const Tokenizer& tokenizer,
+              const PrepareOptions& options)
       : files_(files), format_(format), tokenizer_(tokenizer), options_(options), records_(files.size()) {
     for (const InputFile& file : files) progress_.bytes_total += file.bytes;
   }
 
   StoreFooter write(FileWriter& out, const fs::path& folder) {
-    const StoreIdentity identity{tokenizer_.hash(), tokenizer_.vocab_size(), tokenizer_.end_of_text(), format_.kind == RecordKind::Text};
+    const StoreIdentity identity{tokenizer_.hash(), tokenizer_.vocab_size(), tokenizer_.end_of_text(),
+                                 format_.kind == RecordKind::Text};
     StoreWriter writer(out, folder, identity);
     const int threads = options_.threads > 0 ? options_.threads : oneapi::tbb::info::default_concurrency();
-    const oneapi::tbb::global_control allow(oneapi::tbb::global_control::max_allowed_parallelism, static_cast<size_t>(threads));
+    const oneapi::tbb::global_control allow(oneapi::tbb::global_control::max_allowed_parallelism,
+                                            static_cast<size_t>(threads));
     oneapi::tbb::task_arena arena(threads);
     arena.execute([&] { run(writer, threads); });
     if (writer.footer().records == 0)
-      throw Error(ErrorKind::Data, "the data hold no records").at(files_.front().path).found("only empty lines").cure("check the file");
+      throw Error(ErrorKind::Data, "the data hold no records")
+          .at(files_.front().path)
+          .found("only empty lines")
+          .cure("check the file");
     nlohmann::json sources{{"format", format_.description()}, {"files", nlohmann::json::array()}};
     for (size_t i = 0; i < files_.size(); ++i)
-      sources["files"].push_back({{"path", files_[i].path}, {"bytes", files_[i].bytes}, {"changed_ns", files_[i].changed_ns}, {"records", records_[i]}});
+      sources["files"].push_back({{"path", files_[i].path},
+                                  {"bytes", files_[i].bytes},
+                                  {"changed_ns", files_[i].changed_ns},
+                                  {"records", records_[i]}});
     // Paths are any bytes; JSON holds UTF-8 only.
     writer.finish(sources.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     return writer.footer();
@@ -139,12 +151,14 @@ class Preparation {
     using Pointer = std::shared_ptr<Item>;
     tbb::parallel_pipeline(
         static_cast<size_t>(2 * threads + 2),
-        tbb::make_filter<void, Pointer>(tbb::filter_mode::serial_in_order, [&](tbb::flow_control& control) { return read(control); }) &
-            tbb::make_filter<Pointer, Pointer>(tbb::filter_mode::parallel, [&](const Pointer& item) {
-              encode(*item);
-              return item;
-            }) &
-            tbb::make_filter<Pointer, void>(tbb::filter_mode::serial_in_order, [&](const Pointer& item) { put(writer, *item); }));
+        tbb::make_filter<void, Pointer>(tbb::filter_mode::serial_in_order, [&](tbb::flow_control& control) {
+          return read(control);
+        }) & tbb::make_filter<Pointer, Pointer>(tbb::filter_mode::parallel, [&](const Pointer& item) {
+          encode(*item);
+          return item;
+        }) & tbb::make_filter<Pointer, void>(tbb::filter_mode::serial_in_order, [&](const Pointer& item) {
+          put(writer, *item);
+        }));
   }
 
   std::shared_ptr<Item> read(oneapi::tbb::flow_control& control) {
@@ -201,11 +215,11 @@ class Preparation {
   const RecordFormat& format_;
   const Tokenizer& tokenizer_;
   const PrepareOptions& options_;
-  std::vector<int64_t> records_;   // per file
+  std::vector<int64_t> records_;  // per file
   PrepareProgress progress_;
   std::unique_ptr<RecordReader> reader_;
   size_t file_ = 0;
-  int64_t finished_ = 0;   // bytes of the files read whole
+  int64_t finished_ = 0;  // bytes of the files read whole
   bool failed_ = false;
 };
 
@@ -220,12 +234,13 @@ void remove_leftovers(const fs::path& path) {
 
 }  // namespace
 
-fs::path store_path(const std::vector<std::string>& files, const RecordFormat& format, const Tokenizer& tokenizer, const fs::path& cache) {
+fs::path store_path(const std::vector<std::string>& files, const RecordFormat& format, const Tokenizer& tokenizer,
+                    const fs::path& cache) {
   return path_of(stat_files(files), format, tokenizer, cache);
 }
 
-PrepareReport prepare_store(const std::vector<std::string>& files, const RecordFormat& format, const Tokenizer& tokenizer,
-                            const PrepareOptions& options) {
+PrepareReport prepare_store(const std::vector<std::string>& files, const RecordFormat& format,
+                            const Tokenizer& tokenizer, const PrepareOptions& options) {
   const std::vector<InputFile> inputs = stat_files(files);
   if (format.kind == RecordKind::Chat) check_chat_template(tokenizer, format.chat_template);
   make_folders(options.cache);
@@ -242,7 +257,9 @@ PrepareReport prepare_store(const std::vector<std::string>& files, const RecordF
     const std::vector<InputFile> after = stat_files(files);
     for (size_t i = 0; i < inputs.size(); ++i)
       if (after[i].bytes != inputs[i].bytes || after[i].changed_ns != inputs[i].changed_ns)
-        throw Error(ErrorKind::Data, "a data file changed while it was read").at(files[i]).cure("wait until it is written, then start again");
+        throw Error(ErrorKind::Data, "a data file changed while it was read")
+            .at(files[i])
+            .cure("wait until it is written, then start again");
   });
   return report_of(path, footer, true);
 }

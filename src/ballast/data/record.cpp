@@ -22,28 +22,37 @@ void add_span(std::vector<Span>& spans, int64_t begin, int64_t end) {
 
 std::vector<std::string> RecordFormat::fields() const {
   switch (kind) {
-    case RecordKind::Text: return {text};
-    case RecordKind::PromptCompletion: return {prompt, completion};
-    case RecordKind::Chat: return {messages};
+    case RecordKind::Text:
+      return {text};
+    case RecordKind::PromptCompletion:
+      return {prompt, completion};
+    case RecordKind::Chat:
+      return {messages};
   }
   return {};
 }
 
 std::string RecordFormat::name() const {
   switch (kind) {
-    case RecordKind::Text: return "text";
-    case RecordKind::PromptCompletion: return "prompt-completion";
-    case RecordKind::Chat: return "chat";
+    case RecordKind::Text:
+      return "text";
+    case RecordKind::PromptCompletion:
+      return "prompt-completion";
+    case RecordKind::Chat:
+      return "chat";
   }
   return "";
 }
 
 std::string RecordFormat::description() const {
   switch (kind) {
-    case RecordKind::Text: return fmt::format("text {{text: {}}}", text);
-    case RecordKind::PromptCompletion: return fmt::format("prompt-completion {{prompt: {}, completion: {}}}", prompt, completion);
+    case RecordKind::Text:
+      return fmt::format("text {{text: {}}}", text);
+    case RecordKind::PromptCompletion:
+      return fmt::format("prompt-completion {{prompt: {}, completion: {}}}", prompt, completion);
     case RecordKind::Chat:
-      return fmt::format("chat {{messages: {}, role: {}, content: {}}} template {}", messages, role, content, name_of(chat_template));
+      return fmt::format("chat {{messages: {}, role: {}, content: {}}} template {}", messages, role, content,
+                         name_of(chat_template));
   }
   return "";
 }
@@ -78,7 +87,8 @@ RecordFormat parse_format(const std::string& name, const std::map<std::string, s
       throw Error(ErrorKind::Usage, "the format " + name + " has no field '" + printable(key) + "'")
           .at("data.fields")
           .expected(fmt::format("{}", fmt::join(names, ", ")))
-          .cure(near.empty() ? "data.fields maps the format's field to the file's: {prompt: question}" : "did you mean '" + near + "'?");
+          .cure(near.empty() ? "data.fields maps the format's field to the file's: {prompt: question}"
+                             : "did you mean '" + near + "'?");
     }
     if (value.empty()) throw Error(ErrorKind::Usage, "an empty field name").at("data.fields." + key);
     *at->second = value;

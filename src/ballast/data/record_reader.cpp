@@ -20,14 +20,16 @@ std::unique_ptr<RecordReader> open_records(const std::string& path, const Record
       .cure("rename or convert the file");
 }
 
-void throw_missing_field(const std::string& path, const std::string& place, const std::string& field, const std::string& what,
-                         const std::vector<std::string>& present) {
+void throw_missing_field(const std::string& path, const std::string& place, const std::string& field,
+                         const std::string& what, const std::vector<std::string>& present) {
   std::string names;
   for (size_t i = 0; i < present.size() && i < 20; ++i) names += (i ? ", " : "fields: ") + printable(present[i], 40);
   if (present.size() > 20) names += ", ...";
   const std::string near = nearest(field, present);
   std::string cure = "name the field that holds the " + what + " by data.fields: {" + what + ": NAME}";
-  if (!near.empty()) cure = "did you mean '" + printable(near, 40) + "'? Then set data.fields: {" + what + ": " + printable(near, 40) + "}";
+  if (!near.empty())
+    cure =
+        "did you mean '" + printable(near, 40) + "'? Then set data.fields: {" + what + ": " + printable(near, 40) + "}";
   throw Error(ErrorKind::Data, "a record has no field '" + printable(field, 40) + "'")
       .at(path, place)
       .found(names.empty() ? "no fields" : names)

@@ -10,7 +10,7 @@
 namespace ballast {
 
 namespace {
-constexpr int64_t kBlock = 64;   // records between two stored counts
+constexpr int64_t kBlock = 64;  // records between two stored counts
 }
 
 Overlong parse_overlong(const std::string& text) {
@@ -27,10 +27,14 @@ Overlong parse_overlong(const std::string& text) {
 
 std::string name_of(Overlong overlong) {
   switch (overlong) {
-    case Overlong::Split: return "split";
-    case Overlong::Cut: return "cut";
-    case Overlong::Drop: return "drop";
-    case Overlong::Fail: return "error";
+    case Overlong::Split:
+      return "split";
+    case Overlong::Cut:
+      return "cut";
+    case Overlong::Drop:
+      return "drop";
+    case Overlong::Fail:
+      return "error";
   }
   return "";
 }
@@ -43,7 +47,8 @@ WindowCounts& WindowCounts::operator+=(const WindowCounts& o) {
   return *this;
 }
 
-SampleWindows::SampleWindows(std::shared_ptr<const TokenStore> store, const SequenceLimit& limit) : store_(std::move(store)), limit_(limit) {
+SampleWindows::SampleWindows(std::shared_ptr<const TokenStore> store, const SequenceLimit& limit)
+    : store_(std::move(store)), limit_(limit) {
   BALLAST_CHECK(limit.max_tokens >= 0, "max_tokens = {}", limit.max_tokens);
   counts_.records = store_->records();
   before_.reserve(static_cast<size_t>(counts_.records / kBlock + 1));
@@ -88,7 +93,8 @@ int64_t SampleWindows::windows_of(int64_t record) const {
 }
 
 Window SampleWindows::cut(int64_t record, int64_t k) const {
-  const int64_t positions = store_->length_of(record) - 1, size = limit_.max_tokens == 0 ? positions : limit_.max_tokens;
+  const int64_t positions = store_->length_of(record) - 1,
+                size = limit_.max_tokens == 0 ? positions : limit_.max_tokens;
   return {record, k * size, std::min(size, positions - k * size)};
 }
 
@@ -106,7 +112,8 @@ Window SampleWindows::window(int64_t sample) const {
 Window SampleWindows::window_at(int64_t position) const {
   const int64_t record = store_->record_at(position), begin = position - store_->begin_of(record);
   const int64_t size = limit_.max_tokens == 0 ? store_->length_of(record) : limit_.max_tokens;
-  BALLAST_CHECK(begin % size == 0 && begin / size < windows_of(record), "no sample starts at token {} of {}", position, store_->path());
+  BALLAST_CHECK(begin % size == 0 && begin / size < windows_of(record), "no sample starts at token {} of {}", position,
+                store_->path());
   return cut(record, begin / size);
 }
 

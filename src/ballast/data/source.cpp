@@ -22,12 +22,16 @@ int64_t position_of(uint64_t sample) { return static_cast<int64_t>(sample & kPos
 
 }  // namespace
 
-DataSet::DataSet(const std::vector<Stream>& streams, const SequenceLimit& limit, int32_t end_of_text) : limit_(limit), end_of_text_(end_of_text) {
+DataSet::DataSet(const std::vector<Stream>& streams, const SequenceLimit& limit, int32_t end_of_text)
+    : limit_(limit), end_of_text_(end_of_text) {
   BALLAST_CHECK(!streams.empty());
   for (const Stream& stream : streams) {
     Part part{stream.weight, windows_.size(), {0}};
     for (const auto& store : stream.stores) {
-      if (windows_.size() == kMostStores) throw Error(ErrorKind::Usage, fmt::format("more than {} token files", kMostStores)).at("data").cure("join some of them");
+      if (windows_.size() == kMostStores)
+        throw Error(ErrorKind::Usage, fmt::format("more than {} token files", kMostStores))
+            .at("data")
+            .cure("join some of them");
       BALLAST_CHECK(static_cast<uint64_t>(store->tokens()) <= kPositionMask, "{} tokens in one store", store->tokens());
       windows_.emplace_back(store, limit);
       counts_ += windows_.back().counts();
@@ -37,9 +41,13 @@ DataSet::DataSet(const std::vector<Stream>& streams, const SequenceLimit& limit,
       WindowCounts counts;
       for (size_t i = part.first; i < windows_.size(); ++i) counts += windows_[i].counts();
       throw Error(ErrorKind::Data, "the data hold no sample to train")
-          .at(stream.stores.empty() ? "data" : stream.stores.front()->files().empty() ? stream.stores.front()->path() : stream.stores.front()->files().front().path)
-          .found(fmt::format("{} records, {} of fewer than two tokens, {} over the sequence limit", counts.records, counts.short_records, counts.overlong_records))
-          .cure(counts.overlong_records > 0 ? "raise data.sequence.max_tokens, or set data.sequence.overlong: split" : "check the files and data.fields");
+          .at(stream.stores.empty()                    ? "data"
+              : stream.stores.front()->files().empty() ? stream.stores.front()->path()
+                                                       : stream.stores.front()->files().front().path)
+          .found(fmt::format("{} records, {} of fewer than two tokens, {} over the sequence limit", counts.records,
+                             counts.short_records, counts.overlong_records))
+          .cure(counts.overlong_records > 0 ? "raise data.sequence.max_tokens, or set data.sequence.overlong: split"
+                                            : "check the files and data.fields");
     }
     streams_.push_back(std::move(part));
   }
@@ -47,10 +55,13 @@ DataSet::DataSet(const std::vector<Stream>& streams, const SequenceLimit& limit,
 
 SampleRef DataSet::sample(int64_t stream, int64_t index) const {
   const Part& part = streams_[static_cast<size_t>(stream)];
-  const auto store = static_cast<size_t>(std::upper_bound(part.before.begin(), part.before.end(), index) - part.before.begin() - 1);
+  const auto store =
+      static_cast<size_t>(std::upper_bound(part.before.begin(), part.before.end(), index) - part.before.begin() - 1);
   const SampleWindows& windows = windows_[part.first + store];
   const Window window = windows.window(index - part.before[store]);
-  return {static_cast<uint64_t>(part.first + store) << kPositionBits | static_cast<uint64_t>(windows.position_of(window)), window.length};
+  return {
+      static_cast<uint64_t>(part.first + store) << kPositionBits | static_cast<uint64_t>(windows.position_of(window)),
+      window.length};
 }
 
 const SampleWindows& DataSet::windows_of(uint64_t sample) const {
@@ -70,17 +81,19 @@ int64_t DataSet::length(uint64_t sample) const { return windows_of(sample).windo
 void DataSet::read(uint64_t sample, int64_t begin, int64_t length, int64_t* ids, int64_t* targets) const {
   const SampleWindows& windows = windows_of(sample);
   const Window w = windows.window_at(position_of(sample));
-  BALLAST_CHECK(begin >= 0 && length >= 0 && begin <= w.length - length, "inputs [{}, +{}) of a sample of {}", begin, length, w.length);
+  BALLAST_CHECK(begin >= 0 && length >= 0 && begin <= w.length - length, "inputs [{}, +{}) of a sample of {}", begin,
+                length, w.length);
   const TokenStore& store = windows.store();
-  const int64_t first = position_of(sample) + begin;   // in the store
+  const int64_t first = position_of(sample) + begin;  // in the store
   if (ids) store.read(first, length, ids);
   if (!targets) return;
   store.read(first + 1, length, targets);
   if (store.all_trained()) return;
-  int64_t done = 0;   // targets before it are settled; target i is the record's token w.begin + begin + i + 1
+  int64_t done = 0;  // targets before it are settled; target i is the record's token w.begin + begin + i + 1
   const int64_t origin = w.begin + begin + 1;
   for (const Span& span : store.spans_of(w.record)) {
-    const int64_t from = std::clamp<int64_t>(span.begin - origin, done, length), to = std::clamp<int64_t>(span.end - origin, from, length);
+    const int64_t from = std::clamp<int64_t>(span.begin - origin, done, length),
+                  to = std::clamp<int64_t>(span.end - origin, from, length);
     std::fill(targets + done, targets + from, int64_t{-1});
     done = to;
   }
@@ -88,7 +101,8 @@ void DataSet::read(uint64_t sample, int64_t begin, int64_t length, int64_t* ids,
 }
 
 uint64_t DataSet::fingerprint() const {
-  std::vector<uint64_t> parts{static_cast<uint64_t>(limit_.max_tokens), static_cast<uint64_t>(limit_.overlong), static_cast<uint64_t>(end_of_text_)};
+  std::vector<uint64_t> parts{static_cast<uint64_t>(limit_.max_tokens), static_cast<uint64_t>(limit_.overlong),
+                              static_cast<uint64_t>(end_of_text_)};
   for (const Part& part : streams_) {
     parts.push_back(std::bit_cast<uint64_t>(part.weight));
     parts.push_back(part.before.size());
@@ -99,10 +113,13 @@ uint64_t DataSet::fingerprint() const {
 
 std::string DataSet::report() const {
   const WindowCounts& c = counts_;
-  std::string text = fmt::format("{} records, {} samples, {} tokens, {} trained targets per epoch", c.records, c.samples, c.tokens, c.trained);
+  std::string text = fmt::format("{} records, {} samples, {} tokens, {} trained targets per epoch", c.records,
+                                 c.samples, c.tokens, c.trained);
   if (c.short_records > 0) text += fmt::format("; {} records of fewer than two tokens give no sample", c.short_records);
   if (c.overlong_records > 0) {
-    const char* done = limit_.overlong == Overlong::Split ? "split" : limit_.overlong == Overlong::Cut ? "cut" : "dropped";
+    const char* done = limit_.overlong == Overlong::Split ? "split"
+                       : limit_.overlong == Overlong::Cut ? "cut"
+                                                          : "dropped";
     text += fmt::format("; {} records over {} tokens {}", c.overlong_records, limit_.max_tokens, done);
     if (c.lost_tokens > 0) text += fmt::format(" ({} tokens left out)", c.lost_tokens);
   }
@@ -111,7 +128,7 @@ std::string DataSet::report() const {
 }
 
 int64_t DataSet::highest_id() const {
-  int64_t highest = end_of_text_;   // padding is made of it
+  int64_t highest = end_of_text_;  // padding is made of it
   for (const SampleWindows& windows : windows_) highest = std::max(highest, windows.store().highest_id());
   return highest;
 }
@@ -130,15 +147,21 @@ void DataSet::verify() const {
   for (const SampleWindows& windows : windows_) windows.store().verify();
 }
 
-std::unique_ptr<DataSet> open_data(const std::vector<DataSource>& sources, const Tokenizer& tokenizer, const DataOptions& options) {
-  if (sources.empty()) throw Error(ErrorKind::Data, "no data are named").at("data.train").cure("set it to a list of files");
+std::unique_ptr<DataSet> open_data(const std::vector<DataSource>& sources, const Tokenizer& tokenizer,
+                                   const DataOptions& options) {
+  if (sources.empty())
+    throw Error(ErrorKind::Data, "no data are named").at("data.train").cure("set it to a list of files");
   const bool weighted = sources.front().weight.has_value();
   std::vector<DataSet::Stream> streams;
   for (const DataSource& source : sources) {
     if (source.weight.has_value() != weighted)
-      throw Error(ErrorKind::Usage, "some data sources have a weight and some have none").at("data").cure("give every source a weight, or none");
+      throw Error(ErrorKind::Usage, "some data sources have a weight and some have none")
+          .at("data")
+          .cure("give every source a weight, or none");
     if (weighted && !(*source.weight > 0 && std::isfinite(*source.weight)))
-      throw Error(ErrorKind::Usage, "a data source's weight must be positive").at("data").found(fmt::format("{}", *source.weight));
+      throw Error(ErrorKind::Usage, "a data source's weight must be positive")
+          .at("data")
+          .found(fmt::format("{}", *source.weight));
     if (source.paths.empty()) throw Error(ErrorKind::Data, "a data source names no files").at("data");
     if (weighted || streams.empty()) streams.emplace_back();
     DataSet::Stream& stream = streams.back();

@@ -42,7 +42,7 @@ SpillFile::SpillFile(const std::filesystem::path& folder) : folder_(folder) {
   std::string name = (folder / ".spill.XXXXXX").string();
   file_ = ::mkostemp(name.data(), O_CLOEXEC);
   if (file_ < 0) throw_system_error(errno, "create a temporary file", folder);
-  ::unlink(name.c_str());   // nothing is left behind whatever ends the process
+  ::unlink(name.c_str());  // nothing is left behind whatever ends the process
   buffer_.reserve(kSpillBuffer);
 }
 
@@ -74,8 +74,14 @@ uint64_t SpillFile::copy_to(FileWriter& out) {
 }
 
 StoreWriter::StoreWriter(FileWriter& out, const std::filesystem::path& folder, const StoreIdentity& identity)
-    : out_(out), identity_(identity), offsets_(folder), span_index_(folder), spans_(folder), chunk_(new_state(), XXH3_freeState) {
-  BALLAST_CHECK(identity.vocab_size >= 1 && static_cast<uint64_t>(identity.vocab_size) <= kLargestVocabulary, "vocab_size {}", identity.vocab_size);
+    : out_(out),
+      identity_(identity),
+      offsets_(folder),
+      span_index_(folder),
+      spans_(folder),
+      chunk_(new_state(), XXH3_freeState) {
+  BALLAST_CHECK(identity.vocab_size >= 1 && static_cast<uint64_t>(identity.vocab_size) <= kLargestVocabulary,
+                "vocab_size {}", identity.vocab_size);
   footer_.tokenizer_hash = identity.tokenizer_hash;
   footer_.vocab_size = static_cast<uint64_t>(identity.vocab_size);
   footer_.end_of_text = static_cast<uint64_t>(identity.end_of_text);
@@ -127,15 +133,18 @@ void StoreWriter::add(const TokenizedRecord& record) {
   if (count < 2) footer_.short_records += 1;
   offsets_.append(&footer_.tokens, sizeof footer_.tokens);
   if (identity_.all_trained) {
-    BALLAST_CHECK(count == 0 || (record.trained.size() == 1 && record.trained[0] == (Span{0, count})), "a record is not trained whole");
+    BALLAST_CHECK(count == 0 || (record.trained.size() == 1 && record.trained[0] == (Span{0, count})),
+                  "a record is not trained whole");
     footer_.trained += static_cast<uint64_t>(std::max<int64_t>(0, count - 1));
     return;
   }
   int64_t end = -1;
   for (const Span& span : record.trained) {
-    BALLAST_CHECK(span.begin > end && span.end > span.begin && span.end <= count, "span [{}, {}) of {} tokens", span.begin, span.end, count);
+    BALLAST_CHECK(span.begin > end && span.end > span.begin && span.end <= count, "span [{}, {}) of {} tokens",
+                  span.begin, span.end, count);
     end = span.end;
-    footer_.trained += static_cast<uint64_t>(span.end - std::max<int64_t>(span.begin, 1) > 0 ? span.end - std::max<int64_t>(span.begin, 1) : 0);
+    footer_.trained += static_cast<uint64_t>(
+        span.end - std::max<int64_t>(span.begin, 1) > 0 ? span.end - std::max<int64_t>(span.begin, 1) : 0);
   }
   footer_.spans += record.trained.size();
   spans_.append(record.trained.data(), record.trained.size() * sizeof(Span));
@@ -152,13 +161,16 @@ void StoreWriter::start_region(StoreRegion& region) {
 void StoreWriter::finish(const std::string& sources) {
   if (chunk_used_ > 0) sums_.push_back(XXH3_64bits_digest(chunk_.get()));
   footer_.token_region.bytes = static_cast<uint64_t>(out_.written() - kStoreFrontBytes);
-  for (auto [region, spill] : {std::pair{&footer_.offset_region, &offsets_}, {&footer_.span_index_region, &span_index_}, {&footer_.span_region, &spans_}}) {
+  for (auto [region, spill] : {std::pair{&footer_.offset_region, &offsets_},
+                               {&footer_.span_index_region, &span_index_},
+                               {&footer_.span_region, &spans_}}) {
     start_region(*region);
     region->checksum = spill->copy_to(out_);
     region->bytes = static_cast<uint64_t>(out_.written()) - region->offset;
   }
-  for (auto [region, data, bytes] : {std::tuple{&footer_.sum_region, static_cast<const void*>(sums_.data()), sums_.size() * 8},
-                                     {&footer_.source_region, static_cast<const void*>(sources.data()), sources.size()}}) {
+  for (auto [region, data, bytes] :
+       {std::tuple{&footer_.sum_region, static_cast<const void*>(sums_.data()), sums_.size() * 8},
+        {&footer_.source_region, static_cast<const void*>(sources.data()), sources.size()}}) {
     start_region(*region);
     out_.write(data, bytes);
     region->bytes = bytes;

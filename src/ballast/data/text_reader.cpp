@@ -47,7 +47,7 @@ class TextReader : public RecordReader {
             .cure("cut it into documents: several .txt files or JSON lines");
     }
     text.resize(filled);
-    if (text.compare(0, 3, "\xef\xbb\xbf") == 0) text.erase(0, 3);   // a byte order mark is no text
+    if (text.compare(0, 3, "\xef\xbb\xbf") == 0) text.erase(0, 3);  // a byte order mark is no text
     return std::make_unique<TextChunk>(path_, std::move(text));
   }
   int64_t consumed() const override { return stream_->consumed(); }

@@ -81,21 +81,29 @@ class OwnStore : public TokenStore {
     constexpr auto kFooter = static_cast<int64_t>(sizeof(StoreFooter));
     if (file_.bytes() < kStoreFrontBytes + kFooter || file_.bytes() % 8 != 0)
       throw corrupt("the file is truncated, or no token store").found(fmt::format("{} bytes", file_.bytes()));
-    if (std::memcmp(file_.data(), kStoreMagic, sizeof kStoreMagic) != 0) throw corrupt("this is no token store: the magic bytes are missing");
+    if (std::memcmp(file_.data(), kStoreMagic, sizeof kStoreMagic) != 0)
+      throw corrupt("this is no token store: the magic bytes are missing");
     check_zero(sizeof kStoreMagic, kStoreFrontBytes);
     std::memcpy(&footer_, file_.data() + file_.bytes() - kFooter, sizeof footer_);
     const StoreFooter& h = footer_;
-    if (std::memcmp(h.magic, kStoreMagic, sizeof kStoreMagic) != 0) throw corrupt("the store is truncated: its footer is missing");
+    if (std::memcmp(h.magic, kStoreMagic, sizeof kStoreMagic) != 0)
+      throw corrupt("the store is truncated: its footer is missing");
     if (h.version != kStoreVersion)
-      throw corrupt("the store has another version").found(fmt::format("version {}", h.version)).expected(fmt::format("version {}", kStoreVersion));
-    if (h.checksum != XXH3_64bits(&footer_, offsetof(StoreFooter, checksum))) throw corrupt("the footer's checksum is wrong");
+      throw corrupt("the store has another version")
+          .found(fmt::format("version {}", h.version))
+          .expected(fmt::format("version {}", kStoreVersion));
+    if (h.checksum != XXH3_64bits(&footer_, offsetof(StoreFooter, checksum)))
+      throw corrupt("the footer's checksum is wrong");
     if (h.file_bytes != static_cast<uint64_t>(file_.bytes()))
-      throw corrupt("the store is truncated or longer than written").found(fmt::format("{} bytes", file_.bytes())).expected(fmt::format("{} bytes", h.file_bytes));
+      throw corrupt("the store is truncated or longer than written")
+          .found(fmt::format("{} bytes", file_.bytes()))
+          .expected(fmt::format("{} bytes", h.file_bytes));
 
     // A valid checksum proves no good will: every count is checked before it is used as a size.
     const auto limit = static_cast<uint64_t>(file_.bytes());
-    if ((h.token_bytes != 2 && h.token_bytes != 4) || h.records > limit || h.tokens > limit || h.spans > limit || h.all_trained > 1 ||
-        h.vocab_size == 0 || h.vocab_size > kLargestVocabulary || h.highest_id >= h.vocab_size || h.end_of_text >= h.vocab_size)
+    if ((h.token_bytes != 2 && h.token_bytes != 4) || h.records > limit || h.tokens > limit || h.spans > limit ||
+        h.all_trained > 1 || h.vocab_size == 0 || h.vocab_size > kLargestVocabulary || h.highest_id >= h.vocab_size ||
+        h.end_of_text >= h.vocab_size)
       throw corrupt("the footer's counts are impossible");
     const uint64_t spans = h.all_trained ? 0 : h.spans, span_index = h.all_trained ? 0 : h.records + 1;
     const uint64_t chunks = (h.tokens * h.token_bytes + kTokenChunkBytes - 1) / kTokenChunkBytes;
@@ -129,15 +137,24 @@ class OwnStore : public TokenStore {
   int64_t highest_id() const override { return static_cast<int64_t>(footer_.highest_id); }
   std::vector<StoreFile> files() const override { return files_; }
   uint64_t fingerprint() const override {
-    // The chunk sums stand for the tokens, so this is a hash of everything but the paths and times in the source region.
-    const uint64_t parts[] = {footer_.offset_region.checksum, footer_.span_index_region.checksum, footer_.span_region.checksum,
-                              footer_.sum_region.checksum,    footer_.tokenizer_hash,             footer_.tokens, footer_.token_bytes};
+    // The chunk sums stand for the tokens, so this is a hash of everything but the paths and times in the source
+    // region.
+    const uint64_t parts[] = {footer_.offset_region.checksum,
+                              footer_.span_index_region.checksum,
+                              footer_.span_region.checksum,
+                              footer_.sum_region.checksum,
+                              footer_.tokenizer_hash,
+                              footer_.tokens,
+                              footer_.token_bytes};
     return XXH3_64bits(parts, sizeof parts);
   }
   void verify() const override {
     for (int64_t c = 0; c < chunks_; ++c) check_chunk(c);
     const int64_t highest = highest_of(0, tokens_);
-    if (highest != highest_id()) throw corrupt("the highest id differs from the footer's").found(fmt::format("{}", highest)).expected(fmt::format("{}", highest_id()));
+    if (highest != highest_id())
+      throw corrupt("the highest id differs from the footer's")
+          .found(fmt::format("{}", highest))
+          .expected(fmt::format("{}", highest_id()));
   }
 
  protected:
@@ -150,7 +167,9 @@ class OwnStore : public TokenStore {
 
  private:
   Error corrupt(const std::string& what) const {
-    return Error(ErrorKind::CorruptFile, "token store: " + what).at(path_).cure("delete the store: it is made again from the data files");
+    return Error(ErrorKind::CorruptFile, "token store: " + what)
+        .at(path_)
+        .cure("delete the store: it is made again from the data files");
   }
   template <class T>
   const T* pointer(const StoreRegion& region) const {
@@ -177,17 +196,22 @@ class OwnStore : public TokenStore {
     end = start + bytes;
   }
   void check_index() const {
-    if (offsets_[0] != 0 || offsets_[records_] != static_cast<uint64_t>(tokens_)) throw corrupt("the record offsets do not span the tokens");
+    if (offsets_[0] != 0 || offsets_[records_] != static_cast<uint64_t>(tokens_))
+      throw corrupt("the record offsets do not span the tokens");
     for (int64_t r = 0; r < records_; ++r)
-      if (offsets_[r] > offsets_[r + 1]) throw corrupt(fmt::format("the offset of record {} is beyond the next one's", r + 1));
+      if (offsets_[r] > offsets_[r + 1])
+        throw corrupt(fmt::format("the offset of record {} is beyond the next one's", r + 1));
     if (!spans_) return;
-    if (span_index_[0] != 0 || span_index_[records_] != footer_.spans) throw corrupt("the span index does not span the spans");
+    if (span_index_[0] != 0 || span_index_[records_] != footer_.spans)
+      throw corrupt("the span index does not span the spans");
     for (int64_t r = 0; r < records_; ++r) {
-      if (span_index_[r] > span_index_[r + 1] || span_index_[r + 1] > footer_.spans) throw corrupt(fmt::format("the span index of record {} does not ascend", r + 1));
+      if (span_index_[r] > span_index_[r + 1] || span_index_[r + 1] > footer_.spans)
+        throw corrupt(fmt::format("the span index of record {} does not ascend", r + 1));
       int64_t end = -1;
       for (uint64_t s = span_index_[r]; s < span_index_[r + 1]; ++s) {
         const Span& span = spans_[s];
-        if (span.begin <= end || span.end <= span.begin || span.end > length_of(r)) throw corrupt(fmt::format("a span of record {} is not inside it", r + 1));
+        if (span.begin <= end || span.end <= span.begin || span.end > length_of(r))
+          throw corrupt(fmt::format("a span of record {} is not inside it", r + 1));
         end = span.end;
       }
     }
@@ -198,7 +222,9 @@ class OwnStore : public TokenStore {
     const auto wrong = [&] { return corrupt("the source region is not what Ballast writes"); };
     if (json.is_discarded() || !json.is_object() || !json.contains("files") || !json["files"].is_array()) throw wrong();
     for (const nlohmann::json& file : json["files"]) {
-      if (!file.is_object() || !file.contains("path") || !file["path"].is_string() || !file.contains("records") || !file["records"].is_number_unsigned()) throw wrong();
+      if (!file.is_object() || !file.contains("path") || !file["path"].is_string() || !file.contains("records") ||
+          !file["records"].is_number_unsigned())
+        throw wrong();
       const auto count = file["records"].get<uint64_t>();
       if (count > footer_.records) throw wrong();
       files_.push_back({file["path"].get<std::string>(), static_cast<int64_t>(count)});
@@ -240,9 +266,13 @@ std::shared_ptr<const OwnStore> open_own(const std::string& path, uint64_t token
 
 }  // namespace
 
-std::shared_ptr<const TokenStore> open_store(const std::string& path, uint64_t tokenizer_hash) { return open_own(path, tokenizer_hash); }
+std::shared_ptr<const TokenStore> open_store(const std::string& path, uint64_t tokenizer_hash) {
+  return open_own(path, tokenizer_hash);
+}
 
-StoreFooter read_footer(const std::string& path, uint64_t tokenizer_hash) { return open_own(path, tokenizer_hash)->footer(); }
+StoreFooter read_footer(const std::string& path, uint64_t tokenizer_hash) {
+  return open_own(path, tokenizer_hash)->footer();
+}
 
 void check_vocabulary(const TokenStore& store, int64_t model_vocab) {
   if (store.highest_id() < model_vocab) return;
@@ -260,7 +290,8 @@ std::string describe_store(const std::string& path) {
   json["kind"] = "token store";
   json["version"] = h.version, json["token_bytes"] = h.token_bytes, json["vocab_size"] = h.vocab_size;
   json["tokenizer_hash"] = fmt::format("{:016x}", h.tokenizer_hash);
-  json["records"] = h.records, json["tokens"] = h.tokens, json["trained"] = h.trained, json["short_records"] = h.short_records;
+  json["records"] = h.records, json["tokens"] = h.tokens, json["trained"] = h.trained,
+  json["short_records"] = h.short_records;
   json["highest_id"] = h.highest_id, json["end_of_text"] = h.end_of_text, json["bytes"] = h.file_bytes;
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -27,8 +27,7 @@ Permutation::Permutation(int64_t n, uint64_t seed, uint64_t epoch) : n_(n), key_
   for (int i = 0; i < rounds; ++i) {
     // Multiply-high maps 64 hashed bits to [0, n) with a bias below n / 2^64.
     const uint64_t hashed = mix(key_ + static_cast<uint64_t>(i));
-    rounds_.push_back(
-        static_cast<int64_t>((static_cast<unsigned __int128>(hashed) * static_cast<uint64_t>(n)) >> 64));
+    rounds_.push_back(static_cast<int64_t>((static_cast<unsigned __int128>(hashed) * static_cast<uint64_t>(n)) >> 64));
   }
 }
 
