@@ -15,6 +15,9 @@ at::Tensor bytes_at(const void* data, int64_t bytes) {
   return at::from_blob(const_cast<void*>(data), {bytes}, at::TensorOptions(at::kByte));
 }
 
+// Given in words: without it Gloo takes the time-out that its connections were made with.
+constexpr std::chrono::milliseconds kForEver = std::chrono::hours(24 * 365);
+
 double seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) * 1e-3; }
 
 // c10 appends a stack trace to its messages; the first line says what happened.
@@ -64,7 +67,7 @@ void C10dCommunicator::wait(Flight& flight, int64_t& peer) {
     peer = pending.peer;
     bool completed = false;
     if (interruptible_) {
-      completed = pending.work->wait();
+      completed = pending.work->wait(kForEver);
     } else {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(flight.deadline - Clock::now());
       completed = pending.work->wait(std::max(left, std::chrono::milliseconds(1)));

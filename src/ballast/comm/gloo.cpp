@@ -153,8 +153,6 @@ std::unique_ptr<Communicator> make_gloo(const Topology& topology, const Membersh
     gloo->devices.push_back(device_for(membership, options.interface, one_host));
     auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store), static_cast<int>(membership.rank),
                                                              static_cast<int>(membership.ranks), gloo);
-    // Deadlines are ours: a wait that times out inside Gloo closes every connection and hides who was late.
-    group->setTimeout(std::chrono::hours(24 * 365));
     return std::make_unique<GlooCommunicator>(topology, std::move(group), watch, options.common);
   } catch (const Error& error) {
     watch->announce({membership.rank, membership.rank, error.summary()});
