@@ -3,6 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <csignal>
 
 #include "ballast/base/error.h"
 #include "ballast/checkpoint/load.h"
@@ -234,6 +238,31 @@ TEST(Checkpoint, AFolderThatCannotBeMadeGivesErrnoText) {
     EXPECT_EQ(error.kind(), ErrorKind::Environment);
     EXPECT_THAT(error.what(), HasSubstr("errno 20"));
   }
+}
+
+// The file size limit refuses writes as a full disk does, and needs no disk to be filled.
+TEST(Checkpoint, AWriteThatTheSystemRefusesLeavesNothing) {
+  const ScratchFolder run;
+  write_checkpoint(run.path(), 1);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{1500, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::string message;
+  ErrorKind kind = ErrorKind::Internal;
+  try {
+    write_checkpoint(run.path(), 2);
+  } catch (const Error& error) {
+    message = error.what();
+    kind = error.kind();
+  }
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(kind, ErrorKind::Environment);
+  EXPECT_THAT(message, HasSubstr("errno " + std::to_string(EFBIG)));
+  EXPECT_THAT(entries(run.path() / "checkpoints"), ElementsAre("step-00000001"));
+  EXPECT_EQ(find_checkpoint(run.path()).step, 1);
 }
 
 TEST(ItemName, RoundTripAndCorruptionTable) {

@@ -121,11 +121,11 @@ TEST(Corruption, AFolderUnderAnotherStepsName) {
 TEST(Corruption, ManifestsThatLie) {
   // Consistent in themselves, hash included, but no description of a checkpoint.
   const std::string hash(16, '0');
-  for (const std::string path : {"../x", "/etc/passwd", "a/../b", "", ".", "a//b", "a/", std::string("a\0b", 3).c_str(), "a\nb", "a\\b"}) {
+  const std::vector<std::string> paths{"../x", "/etc/passwd", "a/../b", "", ".", "a//b", "a/", std::string("a\0b", 3), "a\nb", "a\\b"};
+  for (const std::string& path : paths) {
     Manifest manifest;
     manifest.step = 1;
     manifest.files = {{path, 1, hash}};
-    if (path == "a") continue;
     EXPECT_THROW(parse_manifest(manifest_text(manifest), "m"), Error) << path;
   }
   Manifest twice;
@@ -150,8 +150,8 @@ TEST(Corruption, ManifestsThatLie) {
 TEST(Corruption, StateTable) {
   const std::string good = state_text(state_at(3, 2));
   EXPECT_EQ(parse_state(good, "s"), state_at(3, 2));
-  auto json = nlohmann::json::parse(good);
-  for (const auto& [key, value] : nlohmann::json::parse(good).items()) {
+  const nlohmann::json json = nlohmann::json::parse(good);
+  for (const auto& [key, value] : json.items()) {
     auto without = json;
     without.erase(key);
     EXPECT_THROW(parse_state(without.dump(), "s"), Error) << "without " << key;

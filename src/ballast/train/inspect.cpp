@@ -1,6 +1,7 @@
 #include "ballast/train/inspect.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 
