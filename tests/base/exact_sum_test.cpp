@@ -129,54 +129,69 @@ TEST(ExactSum, TracksNonFiniteTerms) {
   EXPECT_TRUE(std::isnan(ExactSum::from_words(sum.words()).value()));
 }
 
-TEST(ExactSum, SquaresEqualTheDefinition) {
-  std::mt19937_64 random(5);
-  std::normal_distribution<float> normal(0, 1e-3f);
-  for (int64_t n : {0, 1, 7, 63, 64, 65, 128, 1000, 4096, 10007}) {
-    std::vector<float> values(n);
-    for (float& value : values) value = normal(random);
-    ExactSum exact, squares;
-    for (float value : values) exact.add(static_cast<double>(value) * value);
-    squares.add_squares(values.data(), n);
-    // A run of 64 is summed with at most 10 roundings per term.
-    EXPECT_NEAR(squares.value(), exact.value(), 10 * 0x1p-53 * exact.value()) << n;
-  }
-  const std::vector<float> powers = {0x1p-100f, 0x1p10f, -0x1p3f, 3.0f};
+ExactSum squares_one_by_one(const std::vector<float>& values) {
   ExactSum sum;
-  sum.add_squares(powers.data(), 4);
-  EXPECT_EQ(sum.value(), 0x1p20 + 64 + 9);
+  for (float value : values) sum.add(static_cast<double>(value) * value);
+  return sum;
 }
 
-TEST(ExactSum, SquaresDoNotDependOnCutsAtRuns) {
+ExactSum squares_of(const std::vector<float>& values) {
+  ExactSum sum;
+  sum.add_squares(values.data(), static_cast<int64_t>(values.size()));
+  return sum;
+}
+
+TEST(ExactSum, SquaresAreExactAtEveryRange) {
+  // `range` is the number of binades that the magnitudes spread over, up to all of float with its denormals.
+  std::mt19937_64 random(5);
+  for (int top : {0, -30, 100, 127, -100, -126, -149}) {
+    for (int range : {1, 2, 20, 21, 22, 23, 24, 30, 60, 276}) {
+      for (int64_t n : {0, 1, 7, 127, 128, 129, 256, 1000, 8192 + 5}) {
+        std::vector<float> values(n);
+        for (float& value : values) {
+          const uint32_t mantissa = static_cast<uint32_t>(random() & 0x7fffff);
+          const int exponent = top - static_cast<int>(random() % static_cast<uint64_t>(range));
+          value = std::ldexp(std::bit_cast<float>(0x3f800000 | mantissa), exponent);
+          if (random() % 2) value = -value;
+          if (random() % 5 == 0) value = 0;
+        }
+        ASSERT_EQ(squares_of(values), squares_one_by_one(values)) << "top 2^" << top << " range " << range << " n " << n;
+      }
+    }
+  }
+}
+
+TEST(ExactSum, SquaresAreExactAtTheEdgeOfTheRange) {
+  // Runs full of the largest mantissa at both ends of the range that is summed in two doubles, and one past it.
+  const float all_ones = std::bit_cast<float>(0x3fffffff);
+  for (int range : {21, 22, 23}) {
+    for (int top : {0, 127, -126 + range}) {
+      for (int large = 0; large <= 128; ++large) {
+        std::vector<float> values(128, std::ldexp(all_ones, top - range));
+        for (int i = 0; i < large; ++i) values[(i * 37) % 128] = std::ldexp(all_ones, top);
+        ASSERT_EQ(squares_of(values), squares_one_by_one(values)) << range << " " << top << " " << large;
+      }
+    }
+  }
+}
+
+TEST(ExactSum, SquaresDoNotDependOnCuts) {
   std::mt19937_64 random(6);
   std::normal_distribution<float> normal(0, 1);
-  std::vector<float> values(64 * 301 + 17);
-  for (float& value : values) value = normal(random) * std::exp2(normal(random) * 20);
+  std::vector<float> values(10'017);
+  for (float& value : values) value = normal(random) * std::exp2(normal(random) * 8);
   const int64_t n = static_cast<int64_t>(values.size());
-  ExactSum whole;
-  whole.add_squares(values.data(), n);
+  const ExactSum whole = squares_of(values);
   for (int64_t parts : {2, 3, 7, 64, 301}) {
     ExactSum merged;
-    const int64_t size = ((n + parts - 1) / parts + 63) / 64 * 64;
-    for (int64_t begin = 0; begin < n; begin += size) {
-      ExactSum part;
-      part.add_squares(values.data() + begin, std::min(size, n - begin), begin);
-      merged.merge(part);
+    for (int64_t part = 0; part < parts; ++part) {
+      ExactSum sum;
+      const int64_t begin = n * part / parts;
+      sum.add_squares(values.data() + begin, n * (part + 1) / parts - begin);
+      merged.merge(sum);
     }
     EXPECT_EQ(merged, whole) << parts;
   }
-}
-
-TEST(ExactSum, SquaresPlaceAPartByItsOffset) {
-  // Elements [10, 64) at offset 10 are the run [0, 64) with zeros in front.
-  std::vector<float> values(150);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = 0.1f * static_cast<float>(i + 1);
-  std::vector<float> padded = values;
-  std::fill(padded.begin(), padded.begin() + 10, 0.0f);
-  ExactSum part, whole;
-  part.add_squares(values.data() + 10, 140, 10);
-  whole.add_squares(padded.data(), 150);
-  EXPECT_EQ(part, whole);
 }
 
 TEST(ExactSum, SquaresTrackNonFiniteGradients) {

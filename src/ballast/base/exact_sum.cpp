@@ -15,24 +15,61 @@ namespace {
 
 constexpr int64_t kDigitMask = 0xffffffffLL;
 constexpr int64_t kMostPending = int64_t{1} << 30;  // 2^30 additions of 2^32 stay below 2^62
-constexpr int64_t kRun = 64;
 
-// Lane j of 16 holds x[j]^2 + x[j+16]^2 + x[j+32]^2 + x[j+48]^2; then the lanes pair up. A square of a float is exact in
-// double, so a fused multiply-add gives the same bits.
-BALLAST_CLONES void sum_runs(const float* values, int64_t runs, double* sums) {
+// Squares of a run of 2^7 floats, summed without rounding in two doubles. With 2^M <= max |x| < 2^(M+1):
+//   p = x * x < 2^(2M+2) is exact in double, a multiple of the square of x's last bit;
+//   high = p rounded to a multiple of u = 2^(2M-44): 2^7 of them stay below 2^53 u;
+//   low = p - high, at most u / 2: 2^7 of them stay below 2^53 last bits of p if every |x| >= 2^(M-22).
+// Zeros do no harm. A run of wider range, with denormal or with non-finite values is added square by square.
+constexpr int64_t kRun = 128;
+constexpr int kWidestRange = 22;
+struct RunSum {
+  double high, low;
+  bool exact;
+};
+
+BALLAST_CLONES void sum_runs(const float* values, int64_t runs, RunSum* sums) {
   typedef float Float4 __attribute__((vector_size(16)));
   typedef double Double4 __attribute__((vector_size(32)));
+  typedef uint32_t Word8 __attribute__((vector_size(32)));
   for (int64_t run = 0; run < runs; ++run, values += kRun) {
-    Double4 a = {}, b = {}, c = {}, d = {};
-    for (int64_t i = 0; i < kRun; i += 16) {
-      Float4 x[4];
-      std::memcpy(x, values + i, sizeof x);
-      const Double4 p = __builtin_convertvector(x[0], Double4), q = __builtin_convertvector(x[1], Double4);
-      const Double4 r = __builtin_convertvector(x[2], Double4), s = __builtin_convertvector(x[3], Double4);
-      a += p * p, b += q * q, c += r * r, d += s * s;
+    // Magnitudes compare as their bits do; less one, zero is the largest.
+    Word8 most = {}, least = ~Word8{};
+    for (int64_t i = 0; i < kRun; i += 8) {
+      Word8 x;
+      std::memcpy(&x, values + i, sizeof x);
+      x &= 0x7fffffff;
+      most = most > x ? most : x;
+      const Word8 less_one = x - 1;
+      least = least < less_one ? least : less_one;
     }
-    const Double4 lanes = (a + b) + (c + d);
-    sums[run] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+    uint32_t largest = 0, smallest = ~uint32_t{0};
+    for (int i = 0; i < 8; ++i) largest = std::max<uint32_t>(largest, most[i]), smallest = std::min<uint32_t>(smallest, least[i]);
+    if (largest == 0) {
+      sums[run] = {0, 0, true};
+      continue;
+    }
+    const int top = static_cast<int>(largest >> 23), bottom = static_cast<int>((smallest + 1) >> 23);
+    if (top == 0xff || bottom == 0 || top - bottom > kWidestRange) {
+      sums[run] = {0, 0, false};
+      continue;
+    }
+    // 1.5 * 2^52 u: adding and taking it away again rounds to multiples of u.
+    const double rounder = std::bit_cast<double>(static_cast<uint64_t>(2 * (top - 127) - 44 + 52 + 1023) << 52 | uint64_t{1} << 51);
+    Double4 high[4] = {}, low[4] = {};
+    for (int64_t i = 0; i < kRun; i += 16) {
+      for (int j = 0; j < 4; ++j) {
+        Float4 x;
+        std::memcpy(&x, values + i + 4 * j, sizeof x);
+        const Double4 wide = __builtin_convertvector(x, Double4);
+        const Double4 square = wide * wide;
+        const Double4 rounded = (square + rounder) - rounder;
+        high[j] += rounded;
+        low[j] += square - rounded;
+      }
+    }
+    const Double4 h = (high[0] + high[1]) + (high[2] + high[3]), l = (low[0] + low[1]) + (low[2] + low[3]);
+    sums[run] = {(h[0] + h[1]) + (h[2] + h[3]), (l[0] + l[1]) + (l[2] + l[3]), true};
   }
 }
 
@@ -84,30 +121,30 @@ void ExactSum::merge(const ExactSum& other) {
   nans_ += addend.nans_;
 }
 
-void ExactSum::add_squares(const float* values, int64_t n, int64_t offset) {
-  BALLAST_CHECK(n >= 0 && offset >= 0, "n {} offset {}", n, offset);
-  // A part of a run is summed as the whole run with zeros in the missing places.
-  const auto add_part = [this](const float* part, int64_t at, int64_t count) {
-    float run[kRun] = {};
-    std::memcpy(run + at, part, static_cast<size_t>(count) * sizeof(float));
-    double sum = 0;
-    sum_runs(run, 1, &sum);
-    add(sum);
-  };
-  if (const int64_t at = offset % kRun; at != 0 && n > 0) {
-    const int64_t count = std::min(n, kRun - at);
-    add_part(values, at, count);
-    values += count, n -= count;
-  }
+void ExactSum::add_squares(const float* values, int64_t n) {
+  BALLAST_CHECK(n >= 0, "n {}", n);
   constexpr int64_t kBatch = 64;
-  double sums[kBatch];
-  while (n >= kRun) {
-    const int64_t runs = std::min(n / kRun, kBatch);
-    sum_runs(values, runs, sums);
-    for (int64_t i = 0; i < runs; ++i) add(sums[i]);
+  RunSum sums[kBatch];
+  float last[kRun] = {};  // the end of the array, and zeros
+  while (n > 0) {
+    const float* source = values;
+    int64_t runs = std::min(n / kRun, kBatch);
+    if (runs == 0) {
+      std::memcpy(last, values, static_cast<size_t>(n) * sizeof(float));
+      source = last;
+      runs = 1;
+    }
+    sum_runs(source, runs, sums);
+    for (int64_t run = 0; run < runs; ++run) {
+      if (sums[run].exact) {
+        add(sums[run].high);
+        add(sums[run].low);
+        continue;
+      }
+      for (int64_t i = run * kRun; i < (run + 1) * kRun; ++i) add(static_cast<double>(source[i]) * source[i]);
+    }
     values += runs * kRun, n -= runs * kRun;
   }
-  if (n > 0) add_part(values, 0, n);
 }
 
 double ExactSum::value() const {

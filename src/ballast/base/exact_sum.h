@@ -19,10 +19,9 @@ class ExactSum {
   void add(double term);
   void merge(const ExactSum& other);
 
-  // Adds the squares of values[0, n), which stand at [offset, offset + n) of a longer array. Squares of a run of 64 (runs start
-  // at multiples of 64 of the longer array) are summed in double in a fixed order, then added exactly: the result
-  // does not depend on how the longer array is cut, as long as it is cut at multiples of 64. The bits do not depend on the CPU.
-  void add_squares(const float* values, int64_t n, int64_t offset = 0);
+  // Adds the exact squares of values[0, n): as add(double(x) * x) for each, at the speed of memory. So a norm does not
+  // depend on where an array is cut.
+  void add_squares(const float* values, int64_t n);
 
   // The exact sum rounded to nearest, ties to even. Beyond the range of double: infinity. Any NaN, or infinities of
   // both signs: NaN. Zero is +0.
