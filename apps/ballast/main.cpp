@@ -1,8 +1,14 @@
 // The command line: parses, then runs one verb inside the guard that turns failures into exit codes.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <sstream>
+#include <vector>
 
+#include "ballast/base/error.h"
 #include "ballast/base/log.h"
 #include "ballast/guard.h"
 #include "ballast/verbs.h"
@@ -14,6 +20,19 @@ constexpr const char* kFooter =
     "'ballast VERB --help' shows the options of a verb, 'ballast config schema' every key of a configuration.\n"
     "Exit codes: 0 ok, 1 internal error, 2 usage or configuration, 3 data, 4 out of memory, 5 peer lost,\n"
     "6 corrupt file, 7 numerical fault, 8 environment, 130 interrupted.";
+
+// The word of an unknown verb, which the parser's own message does not name.
+void check_verb(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string> verbs;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) verbs.push_back(verb->get_name());
+  if (std::find(verbs.begin(), verbs.end(), argv[1]) != verbs.end()) return;
+  const std::string near = ballast::nearest(argv[1], verbs);
+  throw ballast::Error(ballast::ErrorKind::Usage, fmt::format("unknown verb '{}'", ballast::printable(argv[1])))
+      .at("command line")
+      .expected(fmt::format("one of {}", fmt::join(verbs, ", ")))
+      .cure(near.empty() ? "see 'ballast --help'" : "did you mean '" + near + "'?");
+}
 
 int parse_and_run(int argc, char** argv) {
   using namespace ballast;
@@ -44,6 +63,7 @@ int parse_and_run(int argc, char** argv) {
   cli::add_bench(app, chosen);
   cli::add_doctor(app, chosen);
 
+  check_verb(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {
