@@ -8,7 +8,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    const ballast::SafetensorsContent content = ballast::parse_safetensors(std::as_bytes(std::span(data, size)), "fuzz");
+    const ballast::SafetensorsContent content =
+        ballast::parse_safetensors(std::as_bytes(std::span(data, size)), "fuzz");
     for (const auto& [name, tensor] : content.tensors) {
       if (tensor.dtype != "F32" && tensor.dtype != "F16" && tensor.dtype != "BF16" && tensor.dtype != "F64") continue;
       std::vector<float> values(static_cast<size_t>(tensor.numel));

@@ -1,6 +1,6 @@
 #pragma once
-// A whole model forward and backward, by calling the segments in order with plain local buffers: what tests hold the segments
-// (and later the engine) against.
+// A whole model forward and backward, by calling the segments in order with plain local buffers: what tests hold the
+// segments (and later the engine) against.
 #include <ATen/ATen.h>
 
 #include <string>
@@ -35,16 +35,18 @@ inline MicroBatch pack(const std::vector<std::vector<int64_t>>& sequences) {
 inline std::vector<at::Tensor> buffers(const std::vector<TensorSpec>& specs) {
   std::vector<at::Tensor> tensors;
   for (const TensorSpec& spec : specs)
-    tensors.push_back(at::empty(spec.shape, at::TensorOptions().dtype(spec.dtype == DType::BFloat16 ? at::kBFloat16 : at::kFloat)));
+    tensors.push_back(
+        at::empty(spec.shape, at::TensorOptions().dtype(spec.dtype == DType::BFloat16 ? at::kBFloat16 : at::kFloat)));
   return tensors;
 }
 
 struct Result {
-  at::Tensor token_losses;             // [T]
-  std::vector<at::Tensor> gradients;   // fp32, per group, of scale * sum of losses
+  at::Tensor token_losses;            // [T]
+  std::vector<at::Tensor> gradients;  // fp32, per group, of scale * sum of losses
 };
 
-inline Result run(const ModelWeights& weights, const MicroBatch& batch, double scale, bool train = false, uint64_t seed = 0) {
+inline Result run(const ModelWeights& weights, const MicroBatch& batch, double scale, bool train = false,
+                  uint64_t seed = 0) {
   struct Layer {
     at::Tensor x;
     std::vector<at::Tensor> qkv, attended;
@@ -61,7 +63,9 @@ inline Result run(const ModelWeights& weights, const MicroBatch& batch, double s
   std::vector<RoleTensors> gradients;
   for (const Segment& segment : shape.segments) gradients.push_back(views_of(shape, segment, result.gradients));
   const auto call = [&](size_t index) {
-    return SegmentCall{config, shape.segments[index].layer, batch, weights.roles(static_cast<int64_t>(index)), gradients[index], train, seed};
+    return SegmentCall{
+        config, shape.segments[index].layer, batch, weights.roles(static_cast<int64_t>(index)), gradients[index], train,
+        seed};
   };
 
   std::vector<Layer> layers(static_cast<size_t>(config.layers));
@@ -71,7 +75,9 @@ inline Result run(const ModelWeights& weights, const MicroBatch& batch, double s
     const Segment& segment = shape.segments[index];
     Layer* layer = segment.layer < 0 ? nullptr : &layers[static_cast<size_t>(segment.layer)];
     switch (segment.kind) {
-      case SegmentKind::Embedding: embedding_forward(call(index), x); break;
+      case SegmentKind::Embedding:
+        embedding_forward(call(index), x);
+        break;
       case SegmentKind::Project:
         layer->x = x;
         layer->qkv = buffers(outputs_of(segment.kind, config, tokens, compute));
@@ -80,7 +86,8 @@ inline Result run(const ModelWeights& weights, const MicroBatch& batch, double s
         break;
       case SegmentKind::Attend:
         layer->attended = buffers(outputs_of(segment.kind, config, tokens, compute));
-        attend_forward(call(index), layer->qkv[0], layer->qkv[1], layer->qkv[2], layer->attended[0], layer->attended[1]);
+        attend_forward(call(index), layer->qkv[0], layer->qkv[1], layer->qkv[2], layer->attended[0],
+                       layer->attended[1]);
         break;
       case SegmentKind::Finish:
         layer->finish = buffers(saved_of(segment.kind, config, tokens, compute));
@@ -98,18 +105,23 @@ inline Result run(const ModelWeights& weights, const MicroBatch& batch, double s
     const Segment& segment = shape.segments[index];
     Layer* layer = segment.layer < 0 ? nullptr : &layers[static_cast<size_t>(segment.layer)];
     switch (segment.kind) {
-      case SegmentKind::Embedding: embedding_backward(call(index), dx); break;
-      case SegmentKind::Project: project_backward(call(index), layer->x, layer->project, upper[0], upper[1], upper[2], dx); break;
+      case SegmentKind::Embedding:
+        embedding_backward(call(index), dx);
+        break;
+      case SegmentKind::Project:
+        project_backward(call(index), layer->x, layer->project, upper[0], upper[1], upper[2], dx);
+        break;
       case SegmentKind::Attend:
         upper = buffers(outputs_of(SegmentKind::Project, config, tokens, compute));
-        attend_backward(call(index), layer->qkv[0], layer->qkv[1], layer->qkv[2], layer->attended[0], layer->attended[1], d_o, upper[0],
-                        upper[1], upper[2]);
+        attend_backward(call(index), layer->qkv[0], layer->qkv[1], layer->qkv[2], layer->attended[0],
+                        layer->attended[1], d_o, upper[0], upper[1], upper[2]);
         break;
       case SegmentKind::Finish:
         d_o = at::empty_like(layer->attended[0]);
         finish_backward(call(index), layer->x, layer->attended[0], layer->finish, dx, d_o);
         break;
-      case SegmentKind::Head: break;
+      case SegmentKind::Head:
+        break;
     }
   }
   return result;

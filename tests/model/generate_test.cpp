@@ -31,17 +31,20 @@ void compare_with_full_forward(const std::string& name, const std::vector<std::v
       active.push_back(slots[s]);
     }
     MicroBatch batch = chain::pack(pieces);
-    for (size_t s = 0; s < 2; ++s) batch.positions.narrow(0, batch.starts[s], batch.starts[s + 1] - batch.starts[s]).add_(done[s]);
-    const at::Tensor x = forward_blocks(weights, batch, [&](const SegmentCall& call, const at::Tensor& q, const at::Tensor& k,
-                                                            const at::Tensor& v, at::Tensor& o, at::Tensor& lse) {
-      cache.attend(call, active, q, k, v, o, lse);
-    });
+    for (size_t s = 0; s < 2; ++s)
+      batch.positions.narrow(0, batch.starts[s], batch.starts[s + 1] - batch.starts[s]).add_(done[s]);
+    const at::Tensor x =
+        forward_blocks(weights, batch,
+                       [&](const SegmentCall& call, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           at::Tensor& o, at::Tensor& lse) { cache.attend(call, active, q, k, v, o, lse); });
     cache.advance(batch, active);
     const at::Tensor logits = forward_logits(weights, batch, x);
     for (size_t s = 0; s < 2; ++s) {
       const int64_t rows = batch.starts[s + 1] - batch.starts[s];
       if (rows == 0) continue;
-      EXPECT_LT(golden::difference(logits.narrow(0, batch.starts[s], rows), expected.narrow(0, whole.starts[s] + done[s], rows)), 1e-5)
+      EXPECT_LT(golden::difference(logits.narrow(0, batch.starts[s], rows),
+                                   expected.narrow(0, whole.starts[s] + done[s], rows)),
+                1e-5)
           << name << ", sequence " << s << " from token " << done[s];
       done[s] += rows;
       EXPECT_EQ(cache.length(slots[s]), done[s]);

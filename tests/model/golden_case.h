@@ -10,7 +10,9 @@
 
 namespace ballast::golden {
 
-inline std::string folder(const std::string& name) { return std::string(BALLAST_SOURCE_DIR) + "/tests/model/golden/" + name; }
+inline std::string folder(const std::string& name) {
+  return std::string(BALLAST_SOURCE_DIR) + "/tests/model/golden/" + name;
+}
 
 inline const std::vector<std::string>& names() {
   static const std::vector<std::string> cases = {"gpt2",          "gpt2-untied", "llama2",  "llama3", "llama-linear",
@@ -20,7 +22,8 @@ inline const std::vector<std::string>& names() {
 
 class Case {
  public:
-  explicit Case(const std::string& name) : model(ModelFolder::open(folder(name))), set_(SafetensorsSet::open_file(folder(name) + "/golden.safetensors")) {}
+  explicit Case(const std::string& name)
+      : model(ModelFolder::open(folder(name))), set_(SafetensorsSet::open_file(folder(name) + "/golden.safetensors")) {}
 
   bool has(const std::string& key) const { return set_.find(key) != nullptr; }
   at::Tensor floats(const std::string& key) const {

@@ -15,8 +15,10 @@ TEST_P(Golden, LogitsEqualThoseOfTransformers) {
   const MicroBatch batch = chain::pack(golden.sequences());
   const at::Tensor logits = forward_logits(weights, batch, forward_blocks(weights, batch, attend_forward));
   for (int64_t s = 0; s < 2; ++s) {
-    const int64_t begin = batch.starts[static_cast<size_t>(s)], length = batch.starts[static_cast<size_t>(s) + 1] - begin;
-    EXPECT_LT(golden::difference(logits.narrow(0, begin, length), golden.floats("logits." + std::to_string(s))), 1e-4) << "sequence " << s;
+    const int64_t begin = batch.starts[static_cast<size_t>(s)],
+                  length = batch.starts[static_cast<size_t>(s) + 1] - begin;
+    EXPECT_LT(golden::difference(logits.narrow(0, begin, length), golden.floats("logits." + std::to_string(s))), 1e-4)
+        << "sequence " << s;
   }
 }
 

@@ -12,10 +12,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json gpt2() { return Json::parse(R"({"model_type": "gpt2", "vocab_size": 100, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 32})"); }
+Json gpt2() {
+  return Json::parse(
+      R"({"model_type": "gpt2", "vocab_size": 100, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 32})");
+}
 
 Json llama() {
-  return Json::parse(R"({"model_type": "llama", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8,
+  return Json::parse(
+      R"({"model_type": "llama", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8,
     "num_key_value_heads": 2, "intermediate_size": 80, "max_position_embeddings": 4096})");
 }
 
@@ -40,7 +44,8 @@ TEST(HfConfig, Gpt2DefaultsAreThoseOfTransformers) {
   EXPECT_EQ(config.dropout_attention, 0.1);
   EXPECT_EQ(config.norm_eps, 1e-5);
   EXPECT_EQ(config.activation, ActivationKind::GeluTanh);
-  EXPECT_TRUE(config.tied_head && config.fused_qkv && config.transposed && config.qkv_bias && config.mlp_bias && !config.gated);
+  EXPECT_TRUE(config.tied_head && config.fused_qkv && config.transposed && config.qkv_bias && config.mlp_bias &&
+              !config.gated);
   EXPECT_EQ(with(gpt2(), R"({"n_inner": 56, "resid_pdrop": 0.0, "activation_function": "relu"})").intermediate, 56);
   EXPECT_EQ(with(gpt2(), R"({"activation_function": "gelu_pytorch_tanh"})").activation, ActivationKind::GeluTanh);
   EXPECT_EQ(with(gpt2(), R"({"n_embd": null, "hidden_size": 96})").hidden, 96);
@@ -53,17 +58,21 @@ TEST(HfConfig, LlamaDefaultsAreThoseOfTransformers) {
   EXPECT_EQ(config.norm_eps, 1e-6);
   EXPECT_EQ(config.rope.theta, 10000.0);
   EXPECT_EQ(config.rope.scaling, RopeScaling::None);
-  EXPECT_FALSE(config.tied_head || config.qkv_bias || config.output_bias || config.mlp_bias || config.qk_norm || config.fused_qkv);
+  EXPECT_FALSE(config.tied_head || config.qkv_bias || config.output_bias || config.mlp_bias || config.qk_norm ||
+               config.fused_qkv);
   EXPECT_TRUE(config.gated);
   EXPECT_EQ(config.dropout_attention, 0.0);
   EXPECT_EQ(with(llama(), R"({"head_dim": 32})").query_width(), 256);
-  const ModelConfig biased = with(llama(), R"({"attention_bias": true, "mlp_bias": true, "tie_word_embeddings": true})");
+  const ModelConfig biased =
+      with(llama(), R"({"attention_bias": true, "mlp_bias": true, "tie_word_embeddings": true})");
   EXPECT_TRUE(biased.qkv_bias && biased.output_bias && biased.mlp_bias && biased.tied_head);
   EXPECT_EQ(with(llama(), R"({"num_key_value_heads": null})").kv_heads, 8);
 }
 
 TEST(HfConfig, KeyValueHeadsThatAreAbsentTakeTheFamilysDefault) {
-  EXPECT_EQ(with(llama(), R"({"model_type": "mistral", "num_attention_heads": 16, "num_key_value_heads": null})").kv_heads, 8);
+  EXPECT_EQ(
+      with(llama(), R"({"model_type": "mistral", "num_attention_heads": 16, "num_key_value_heads": null})").kv_heads,
+      8);
   Json explicit_null = llama();
   explicit_null["model_type"] = "mistral";
   explicit_null["num_key_value_heads"] = nullptr;
@@ -73,9 +82,12 @@ TEST(HfConfig, KeyValueHeadsThatAreAbsentTakeTheFamilysDefault) {
 }
 
 TEST(HfConfig, RopeOfBothGenerations) {
-  const std::string values = R"("factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 2048)";
-  const Rope old = with(llama(), R"({"rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", )" + values + "}}").rope;
-  const Rope current = with(llama(), R"({"rope_parameters": {"rope_theta": 500000.0, "rope_type": "llama3", )" + values + "}}").rope;
+  const std::string values =
+      R"("factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 2048)";
+  const Rope old =
+      with(llama(), R"({"rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", )" + values + "}}").rope;
+  const Rope current =
+      with(llama(), R"({"rope_parameters": {"rope_theta": 500000.0, "rope_type": "llama3", )" + values + "}}").rope;
   for (const Rope& rope : {old, current}) {
     EXPECT_EQ(rope.scaling, RopeScaling::Llama3);
     EXPECT_EQ(rope.theta, 500000.0);
@@ -88,15 +100,18 @@ TEST(HfConfig, RopeOfBothGenerations) {
   EXPECT_EQ(linear.scaling, RopeScaling::Linear);
   EXPECT_EQ(linear.factor, 2.0);
   EXPECT_EQ(with(llama(), R"({"rope_scaling": {"type": "dynamic", "factor": 2}})").rope.scaling, RopeScaling::Dynamic);
-  const Rope yarn = with(llama(), R"({"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 1024,
-    "beta_fast": 16, "truncate": false}})").rope;
+  const Rope yarn =
+      with(llama(), R"({"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 1024,
+    "beta_fast": 16, "truncate": false}})")
+          .rope;
   EXPECT_EQ(yarn.scaling, RopeScaling::Yarn);
   EXPECT_EQ(yarn.original_max_positions, 1024);
   EXPECT_EQ(yarn.beta_fast, 16);
   EXPECT_EQ(yarn.beta_slow, 1);
   EXPECT_FALSE(yarn.truncate);
   EXPECT_FALSE(yarn.attention_factor);
-  const Rope scaled = with(llama(), R"({"rope_scaling": {"type": "yarn", "factor": 4, "mscale": 0.7, "mscale_all_dim": 1.0}})").rope;
+  const Rope scaled =
+      with(llama(), R"({"rope_scaling": {"type": "yarn", "factor": 4, "mscale": 0.7, "mscale_all_dim": 1.0}})").rope;
   EXPECT_NEAR(scaled.attention_factor.value(), (0.07 * std::log(4.0) + 1) / (0.1 * std::log(4.0) + 1), 1e-12);
   EXPECT_EQ(scaled.original_max_positions, 4096);
   EXPECT_EQ(with(llama(), R"({"rope_scaling": null, "rope_theta": 7.0})").rope.theta, 7.0);
@@ -114,8 +129,10 @@ TEST(HfConfig, WindowsByFamily) {
   EXPECT_TRUE(windows(R"({"model_type": "qwen2", "sliding_window": 7, "max_window_layers": 1})").empty());
   const std::string on = R"({"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 7, )";
   EXPECT_EQ(windows(on + R"("max_window_layers": 1})"), (std::vector<int64_t>{0, 7, 7}));
-  EXPECT_EQ(windows(on + R"("max_window_layers": 0, "layer_types": ["sliding_attention", "full_attention", "full_attention"]})"),
-            (std::vector<int64_t>{7, 0, 0}));
+  EXPECT_EQ(
+      windows(on +
+              R"("max_window_layers": 0, "layer_types": ["sliding_attention", "full_attention", "full_attention"]})"),
+      (std::vector<int64_t>{7, 0, 0}));
   EXPECT_TRUE(windows(on + R"("max_window_layers": 28})").empty());
 }
 
@@ -128,7 +145,8 @@ TEST(HfConfig, QwenFamilies) {
 }
 
 TEST(HfConfig, TokenIds) {
-  const HfTokenIds ids = parse_hf_token_ids(R"({"bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": null})", "config.json");
+  const HfTokenIds ids =
+      parse_hf_token_ids(R"({"bos_token_id": 1, "eos_token_id": [2, 3], "pad_token_id": null})", "config.json");
   EXPECT_EQ(ids.bos, 1);
   EXPECT_EQ(ids.eos, (std::vector<int64_t>{2, 3}));
   EXPECT_FALSE(ids.pad);
@@ -185,21 +203,25 @@ TEST(HfConfig, EveryBadValueNamesItsKey) {
       {"llama", R"({"rope_scaling": {"type": "linear"}})", "key rope_scaling.factor", "missing"},
       {"llama", R"({"rope_scaling": {"type": "linear", "factor": 0.5}})", "key rope_scaling.factor", "out of range"},
       {"llama", R"({"rope_scaling": "linear"})", "key rope_scaling", "wrong type"},
-      {"llama", R"({"rope_parameters": {"rope_type": "llama3", "factor": 8}})", "key rope_parameters.low_freq_factor", "missing"},
-      {"llama", R"({"rope_parameters": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}})",
+      {"llama", R"({"rope_parameters": {"rope_type": "llama3", "factor": 8}})", "key rope_parameters.low_freq_factor",
+       "missing"},
+      {"llama",
+       R"({"rope_parameters": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}})",
        "key rope_parameters.high_freq_factor", "more than"},
-      {"llama", R"({"rope_parameters": {"full_attention": {"rope_type": "default"}}})", "key rope_parameters.full_attention", "not supported"},
-      {"llama", R"({"rope_parameters": {"rope_type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 2}})", "rope_parameters.beta_fast",
-       "at least"},
+      {"llama", R"({"rope_parameters": {"full_attention": {"rope_type": "default"}}})",
+       "key rope_parameters.full_attention", "not supported"},
+      {"llama", R"({"rope_parameters": {"rope_type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 2}})",
+       "rope_parameters.beta_fast", "at least"},
       {"llama", R"({"tie_word_embeddings": "yes"})", "key tie_word_embeddings", "wrong type"},
-      {"llama", R"({"model_type": "mistral", "num_key_value_heads": 2, "attention_bias": true})", "key attention_bias", "no such switch"},
+      {"llama", R"({"model_type": "mistral", "num_key_value_heads": 2, "attention_bias": true})", "key attention_bias",
+       "no such switch"},
       {"llama", R"({"model_type": "qwen3", "mlp_bias": true})", "key mlp_bias", "no such switch"},
       {"llama", R"({"model_type": "mistral", "sliding_window": 0})", "key sliding_window", "out of range"},
       {"llama", R"({"model_type": "qwen2", "layer_types": ["full_attention"]})", "key layer_types", "3 strings"},
-      {"llama", R"({"model_type": "qwen2", "layer_types": ["full_attention", "linear_attention", "full_attention"]})", "key layer_types",
-       "layer 1"},
-      {"llama", R"({"model_type": "qwen2", "layer_types": ["full_attention", "full_attention", "sliding_attention"]})", "key layer_types",
-       "use_sliding_window"},
+      {"llama", R"({"model_type": "qwen2", "layer_types": ["full_attention", "linear_attention", "full_attention"]})",
+       "key layer_types", "layer 1"},
+      {"llama", R"({"model_type": "qwen2", "layer_types": ["full_attention", "full_attention", "sliding_attention"]})",
+       "key layer_types", "use_sliding_window"},
   };
   for (const Bad& row : table) {
     Json json = std::string(row.family) == "gpt2" ? gpt2() : llama();
@@ -231,16 +253,39 @@ TEST(HfConfig, TextThatIsNoObjectIsCorrupt) {
 // Everything that the arithmetic depends on.
 void expect_same(const ModelConfig& a, const ModelConfig& b, const std::string& name) {
   const auto numbers = [](const ModelConfig& c) {
-    return std::vector<double>{static_cast<double>(c.vocab_size), static_cast<double>(c.hidden), static_cast<double>(c.layers),
-                               static_cast<double>(c.heads), static_cast<double>(c.kv_heads), static_cast<double>(c.head_dim),
-                               static_cast<double>(c.intermediate), static_cast<double>(c.max_positions), c.norm_eps, c.rope.theta,
-                               static_cast<double>(c.rope.scaling), c.rope.factor, c.rope.low_freq_factor, c.rope.high_freq_factor,
-                               static_cast<double>(c.rope.original_max_positions), c.rope.beta_fast, c.rope.beta_slow,
-                               c.rope.attention_factor.value_or(-1), static_cast<double>(c.rope.truncate), static_cast<double>(c.norm),
-                               static_cast<double>(c.positions), static_cast<double>(c.activation), static_cast<double>(c.gated),
-                               static_cast<double>(c.fused_qkv), static_cast<double>(c.transposed), static_cast<double>(c.qkv_bias),
-                               static_cast<double>(c.output_bias), static_cast<double>(c.mlp_bias), static_cast<double>(c.qk_norm),
-                               static_cast<double>(c.tied_head), c.dropout_embedding, c.dropout_residual, c.dropout_attention,
+    return std::vector<double>{static_cast<double>(c.vocab_size),
+                               static_cast<double>(c.hidden),
+                               static_cast<double>(c.layers),
+                               static_cast<double>(c.heads),
+                               static_cast<double>(c.kv_heads),
+                               static_cast<double>(c.head_dim),
+                               static_cast<double>(c.intermediate),
+                               static_cast<double>(c.max_positions),
+                               c.norm_eps,
+                               c.rope.theta,
+                               static_cast<double>(c.rope.scaling),
+                               c.rope.factor,
+                               c.rope.low_freq_factor,
+                               c.rope.high_freq_factor,
+                               static_cast<double>(c.rope.original_max_positions),
+                               c.rope.beta_fast,
+                               c.rope.beta_slow,
+                               c.rope.attention_factor.value_or(-1),
+                               static_cast<double>(c.rope.truncate),
+                               static_cast<double>(c.norm),
+                               static_cast<double>(c.positions),
+                               static_cast<double>(c.activation),
+                               static_cast<double>(c.gated),
+                               static_cast<double>(c.fused_qkv),
+                               static_cast<double>(c.transposed),
+                               static_cast<double>(c.qkv_bias),
+                               static_cast<double>(c.output_bias),
+                               static_cast<double>(c.mlp_bias),
+                               static_cast<double>(c.qk_norm),
+                               static_cast<double>(c.tied_head),
+                               c.dropout_embedding,
+                               c.dropout_residual,
+                               c.dropout_attention,
                                c.initializer_range};
   };
   EXPECT_EQ(a.model_type, b.model_type) << name;

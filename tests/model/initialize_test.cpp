@@ -21,7 +21,8 @@ ModelConfig gpt2() {
   return config;
 }
 
-std::map<std::string, std::vector<float>> tensors_of(const ModelConfig& config, uint64_t seed, std::span<const std::string> freeze = {}) {
+std::map<std::string, std::vector<float>> tensors_of(const ModelConfig& config, uint64_t seed,
+                                                     std::span<const std::string> freeze = {}) {
   std::map<std::string, std::vector<float>> tensors;
   for (const ParameterGroup& group : describe(config, freeze).groups) {
     std::vector<float> flat(static_cast<size_t>(group.numel), -7.0f);
@@ -60,7 +61,8 @@ TEST(Initialize, OnlyGpt2ScalesItsResidualProjections) {
   config.norm = NormKind::RmsNorm;
   config.positions = PositionKind::Rope;
   config.gated = config.qk_norm = true;
-  config.fused_qkv = config.transposed = config.qkv_bias = config.output_bias = config.mlp_bias = config.tied_head = false;
+  config.fused_qkv = config.transposed = config.qkv_bias = config.output_bias = config.mlp_bias = config.tied_head =
+      false;
   int64_t ones = 0;
   for (const auto& [name, values] : tensors_of(config, 7)) {
     double square = 0;
@@ -85,7 +87,8 @@ TEST(Initialize, AnyRangeIsAPartOfTheWhole) {
         const int64_t end = std::min(begin + length, group.numel);
         std::vector<float> part(static_cast<size_t>(end - begin), -7.0f);
         initialize_range(config, group, 3, begin, end, part.data());
-        ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + begin)) << group.name << " [" << begin << ", " << end << ")";
+        ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + begin))
+            << group.name << " [" << begin << ", " << end << ")";
       }
     }
   }

@@ -32,8 +32,8 @@ std::vector<std::vector<float>> load(const ModelFolder& folder) {
 class ModelFolders : public testing::Test {
  protected:
   void SetUp() override {
-    root = fs::temp_directory_path() /
-           ("ballast_folder_" + std::to_string(::getpid()) + "_" + testing::UnitTest::GetInstance()->current_test_info()->name());
+    root = fs::temp_directory_path() / ("ballast_folder_" + std::to_string(::getpid()) + "_" +
+                                        testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(root);
     fs::create_directories(root);
   }
@@ -90,10 +90,12 @@ TEST_F(ModelFolders, EveryTensorLandsAtItsPlaceAndGapsAreZero) {
       }
     }
     EXPECT_EQ(flat, expected) << group.name;
-    for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{0, 0}, {1, 2}, {63, 200}, {group.numel - 5, group.numel}}) {
+    for (const auto& [begin, end] :
+         std::vector<std::pair<int64_t, int64_t>>{{0, 0}, {1, 2}, {63, 200}, {group.numel - 5, group.numel}}) {
       std::vector<float> part(static_cast<size_t>(end - begin), -7.0f);
       golden.model.load_range(group, begin, end, part.data());
-      EXPECT_EQ(part, std::vector<float>(expected.begin() + begin, expected.begin() + end)) << group.name << " [" << begin << ", " << end;
+      EXPECT_EQ(part, std::vector<float>(expected.begin() + begin, expected.begin() + end))
+          << group.name << " [" << begin << ", " << end;
     }
   }
   EXPECT_EQ(compared, describe(golden.model.config()).parameters());
@@ -136,7 +138,9 @@ TEST_F(ModelFolders, MissingExtraAndMisshapenTensorsAreListed) {
   EXPECT_NE(message.find("model.embed_tokens.weight [32, 97] instead of [97, 32]"), std::string::npos) << message;
   EXPECT_NE(message.find("not of this architecture: model.layers.7.surplus"), std::string::npos) << message;
   // A configuration of another depth lists what lacks, and no more than a few.
-  const std::string deeper = refusal(changed("llama3", [](auto&) {}, R"({"num_hidden_layers": 40})"), ErrorKind::CorruptFile);
+  const std::string deeper = refusal(changed(
+                                         "llama3", [](auto&) {}, R"({"num_hidden_layers": 40})"),
+                                     ErrorKind::CorruptFile);
   EXPECT_NE(deeper.find("more"), std::string::npos);
   EXPECT_LT(deeper.size(), 1500u);
 }

@@ -33,9 +33,10 @@ std::string entry(const std::string& dtype, const std::string& shape, const std:
 }
 
 TEST(Safetensors, ReadsTensorsAndMetadata) {
-  const std::string bytes = file_of(R"({"__metadata__":{"format":"pt"},"b":)" + entry("F32", "[2,1]", "[2,10]") + R"(,"a":)" +
-                                        entry("BF16", "[]", "[0,2]") + R"(,"empty":)" + entry("I64", "[0,3]", "[10,10]") + "}   ",
-                                    10);
+  const std::string bytes =
+      file_of(R"({"__metadata__":{"format":"pt"},"b":)" + entry("F32", "[2,1]", "[2,10]") + R"(,"a":)" +
+                  entry("BF16", "[]", "[0,2]") + R"(,"empty":)" + entry("I64", "[0,3]", "[10,10]") + "}   ",
+              10);
   const SafetensorsContent content = parse(bytes);
   ASSERT_EQ(content.tensors.size(), 3u);
   EXPECT_EQ(content.metadata.at("format"), "pt");
@@ -59,7 +60,9 @@ struct Corruption {
 TEST(Safetensors, EveryCorruptionIsNamed) {
   const std::string good = R"({"a":)" + entry("F32", "[2]", "[0,8]") + "}";
   const auto one = [](const std::string& value, size_t data) { return file_of(R"({"a":)" + value + "}", data); };
-  const auto two = [](const std::string& a, const std::string& b, size_t data) { return file_of(R"({"a":)" + a + R"(,"b":)" + b + "}", data); };
+  const auto two = [](const std::string& a, const std::string& b, size_t data) {
+    return file_of(R"({"a":)" + a + R"(,"b":)" + b + "}", data);
+  };
   const std::vector<Corruption> table = {
       {"empty file", "", "too short"},
       {"seven bytes", "1234567", "too short"},
@@ -74,7 +77,9 @@ TEST(Safetensors, EveryCorruptionIsNamed) {
       {"value is a number", one("3", 0), "the number 3"},
       {"value is null", one("null", 0), "null"},
       {"value is a list", one("[]", 0), "a list"},
-      {"duplicate tensor", file_of(R"({"a":)" + entry("U8", "[1]", "[0,1]") + R"(,"a":)" + entry("U8", "[1]", "[0,1]") + "}", 1), "stands twice"},
+      {"duplicate tensor",
+       file_of(R"({"a":)" + entry("U8", "[1]", "[0,1]") + R"(,"a":)" + entry("U8", "[1]", "[0,1]") + "}", 1),
+       "stands twice"},
       {"duplicate key", one(R"({"dtype":"U8","dtype":"U8","shape":[1],"data_offsets":[0,1]})", 1), "stands twice"},
       {"unknown key", one(R"({"dtype":"U8","shape":[1],"data_offsets":[0,1],"x":1})", 1), "unknown key 'x'"},
       {"no dtype", one(R"({"shape":[1],"data_offsets":[0,1]})", 1), "no key 'dtype'"},
@@ -95,7 +100,8 @@ TEST(Safetensors, EveryCorruptionIsNamed) {
       {"offsets backwards", one(entry("U8", "[1]", "[1,0]"), 1), "backwards"},
       {"range too short", one(entry("F32", "[2]", "[0,4]"), 4), "8 bytes, data_offsets 4"},
       {"range past the end", one(entry("F32", "[2]", "[0,8]"), 7), "after the end"},
-      {"range far past the end", one(entry("U8", "[9223372036854775807]", "[0,9223372036854775807]"), 7), "after the end"},
+      {"range far past the end", one(entry("U8", "[9223372036854775807]", "[0,9223372036854775807]"), 7),
+       "after the end"},
       {"hole at the start", one(entry("U8", "[1]", "[1,2]"), 2), "a hole"},
       {"hole between", two(entry("U8", "[1]", "[0,1]"), entry("U8", "[1]", "[2,3]"), 3), "a hole"},
       {"overlap", two(entry("U8", "[2]", "[0,2]"), entry("U8", "[2]", "[1,3]"), 3), "overlap"},
@@ -119,7 +125,8 @@ TEST(Safetensors, EveryCorruptionIsNamed) {
 }
 
 TEST(Safetensors, EveryTruncationAndEveryFlippedHeaderByteIsSafe) {
-  const std::string bytes = file_of(R"({"a":)" + entry("F32", "[2]", "[0,8]") + R"(,"b":)" + entry("F16", "[3,1]", "[8,14]") + "}", 14);
+  const std::string bytes =
+      file_of(R"({"a":)" + entry("F32", "[2]", "[0,8]") + R"(,"b":)" + entry("F16", "[3,1]", "[8,14]") + "}", 14);
   parse(bytes);
   for (size_t size = 0; size < bytes.size(); ++size) EXPECT_THROW(parse(bytes.substr(0, size)), Error) << size;
   for (size_t place = 0; place < bytes.size() - 14; ++place) {
@@ -143,7 +150,8 @@ TEST(Safetensors, FloatsOfEveryStorage) {
     const int64_t size = safetensors_element_bytes(dtype);
     std::string room(static_cast<size_t>(bytes) + 1, '\0');
     std::memcpy(room.data() + 1, data, static_cast<size_t>(bytes));  // unaligned on purpose
-    const StoredTensor tensor{dtype, {bytes / size}, reinterpret_cast<const std::byte*>(room.data()) + 1, bytes, bytes / size};
+    const StoredTensor tensor{
+        dtype, {bytes / size}, reinterpret_cast<const std::byte*>(room.data()) + 1, bytes, bytes / size};
     std::vector<float> out(static_cast<size_t>(count));
     read_as_float(tensor, "a", begin, count, out.data());
     return out;
@@ -168,13 +176,15 @@ TEST(Safetensors, FloatsOfEveryStorage) {
 class SafetensorsFiles : public testing::Test {
  protected:
   void SetUp() override {
-    folder = std::filesystem::temp_directory_path() /
-             ("ballast_safetensors_" + std::to_string(::getpid()) + "_" + testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder = std::filesystem::temp_directory_path() / ("ballast_safetensors_" + std::to_string(::getpid()) + "_" +
+                                                       testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::remove_all(folder);
     std::filesystem::create_directories(folder);
   }
   void TearDown() override { std::filesystem::remove_all(folder); }
-  void text(const std::string& name, const std::string& content) { std::ofstream(folder / name, std::ios::binary) << content; }
+  void text(const std::string& name, const std::string& content) {
+    std::ofstream(folder / name, std::ios::binary) << content;
+  }
   std::string index_error(const std::string& weight_map) {
     text("model.safetensors.index.json", R"({"weight_map":)" + weight_map + "}");
     try {
@@ -226,21 +236,29 @@ TEST_F(SafetensorsFiles, ShardsAndIndexMustAgree) {
   text("two.safetensors", b);
   text("three.safetensors", b);
   EXPECT_EQ(index_error(R"({"a":"one.safetensors","b":"two.safetensors"})"), "accepted");
-  EXPECT_NE(index_error(R"({"a":"one.safetensors","b":"one.safetensors"})").find("tensor 'b' is not in the shard"), std::string::npos);
-  EXPECT_NE(index_error(R"({"a":"one.safetensors","c":"two.safetensors"})").find("'c' is not in the shard"), std::string::npos);
-  EXPECT_NE(index_error(R"({"a":"two.safetensors","b":"one.safetensors"})").find("not in the shard"), std::string::npos);
-  EXPECT_NE(index_error(R"({"a":"one.safetensors","b":"two.safetensors","c":"three.safetensors"})").find("two shards hold tensor 'b'"),
+  EXPECT_NE(index_error(R"({"a":"one.safetensors","b":"one.safetensors"})").find("tensor 'b' is not in the shard"),
             std::string::npos);
-  EXPECT_NE(index_error(R"({"b":"two.safetensors","a":"none.safetensors"})").find("none.safetensors"), std::string::npos);
-  for (const char* path : {"../one.safetensors", "/etc/passwd", "", ".", "..", "sub/one.safetensors", "a\\\\b", "a\\u0000b"})
-    EXPECT_NE(index_error(R"({"a":")" + std::string(path) + R"("})").find("plain file name"), std::string::npos) << path;
+  EXPECT_NE(index_error(R"({"a":"one.safetensors","c":"two.safetensors"})").find("'c' is not in the shard"),
+            std::string::npos);
+  EXPECT_NE(index_error(R"({"a":"two.safetensors","b":"one.safetensors"})").find("not in the shard"),
+            std::string::npos);
+  EXPECT_NE(index_error(R"({"a":"one.safetensors","b":"two.safetensors","c":"three.safetensors"})")
+                .find("two shards hold tensor 'b'"),
+            std::string::npos);
+  EXPECT_NE(index_error(R"({"b":"two.safetensors","a":"none.safetensors"})").find("none.safetensors"),
+            std::string::npos);
+  for (const char* path :
+       {"../one.safetensors", "/etc/passwd", "", ".", "..", "sub/one.safetensors", "a\\\\b", "a\\u0000b"})
+    EXPECT_NE(index_error(R"({"a":")" + std::string(path) + R"("})").find("plain file name"), std::string::npos)
+        << path;
   EXPECT_NE(index_error(R"({"a":3})").find("no string"), std::string::npos);
   EXPECT_NE(index_error("{}").find("no map"), std::string::npos);
   EXPECT_NE(index_error("[]").find("no map"), std::string::npos);
   text("model.safetensors.index.json", "{");
   EXPECT_THROW(SafetensorsSet::open_index(folder / "model.safetensors.index.json"), Error);
   // A tensor in a shard that the index leaves out.
-  text("four.safetensors", file_of(R"({"a":)" + entry("U8", "[1]", "[0,1]") + R"(,"z":)" + entry("U8", "[1]", "[1,2]") + "}", 2));
+  text("four.safetensors",
+       file_of(R"({"a":)" + entry("U8", "[1]", "[0,1]") + R"(,"z":)" + entry("U8", "[1]", "[1,2]") + "}", 2));
   EXPECT_NE(index_error(R"({"a":"four.safetensors"})").find("'z'"), std::string::npos);
 }
 

@@ -19,7 +19,8 @@ const std::vector<float> kLogits = {std::log(0.1f), std::log(0.4f), std::log(0.2
 std::vector<double> shares(const SamplingOptions& options) {
   std::vector<double> count(kLogits.size(), 0);
   constexpr int kDraws = 1000;
-  for (int i = 0; i < kDraws; ++i) count[static_cast<size_t>(choose_token(kLogits, options, (i + 0.5) / kDraws))] += 1.0 / kDraws;
+  for (int i = 0; i < kDraws; ++i)
+    count[static_cast<size_t>(choose_token(kLogits, options, (i + 0.5) / kDraws))] += 1.0 / kDraws;
   return count;
 }
 

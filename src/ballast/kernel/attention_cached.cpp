@@ -1,5 +1,5 @@
-// Per query and group of heads: scores against every visible key, softmax in fp32, weighted sum of values. Reads K and V
-// once: 2 * keys * kv_width elements per token; 4 * keys * query_width FLOPs.
+// Per query and group of heads: scores against every visible key, softmax in fp32, weighted sum of values. Reads K and
+// V once: 2 * keys * kv_width elements per token; 4 * keys * query_width FLOPs.
 #include "ballast/kernel/attention_cached.h"
 
 #include <cmath>
@@ -13,8 +13,8 @@ namespace {
 // The heads of one group share a key head. room: q [group, d], out [group, d], scores [group, keys], fp32.
 template <class T>
 struct AttendGroup {
-  BALLAST_INLINE static void run(const T* q, const T* k, const T* v, T* o, int64_t stride, int64_t keys, int64_t d, int64_t group,
-                                 float scale, float* room) {
+  BALLAST_INLINE static void run(const T* q, const T* k, const T* v, T* o, int64_t stride, int64_t keys, int64_t d,
+                                 int64_t group, float scale, float* room) {
     float *wide = room, *out = room + group * d, *scores = room + 2 * group * d;
     for (int64_t i = 0; i < group * d; ++i) wide[i] = load(q + i) * scale;
     for (int64_t i = 0; i < group * d; ++i) out[i] = 0;
@@ -56,9 +56,10 @@ struct AttendGroup {
 
 }  // namespace
 
-void attention_cached(const AttentionShape& shape, std::span<const CachedQueries> queries, const at::Tensor& q, const at::Tensor& keys,
-                      const at::Tensor& values, const at::Tensor& o) {
-  const int64_t d = shape.head_dim, group = shape.heads / shape.kv_heads, stride = shape.kv_heads * d, capacity = keys.size(1);
+void attention_cached(const AttentionShape& shape, std::span<const CachedQueries> queries, const at::Tensor& q,
+                      const at::Tensor& keys, const at::Tensor& values, const at::Tensor& o) {
+  const int64_t d = shape.head_dim, group = shape.heads / shape.kv_heads, stride = shape.kv_heads * d,
+                capacity = keys.size(1);
   const float scale = 1.0f / std::sqrt(static_cast<float>(d));
   struct Item {
     int64_t row, slot, position, kv_head;
@@ -66,15 +67,17 @@ void attention_cached(const AttentionShape& shape, std::span<const CachedQueries
   std::vector<Item> items;
   int64_t longest = 0;
   for (const CachedQueries& part : queries) {
-    BALLAST_CHECK(part.past + part.rows <= capacity && part.first + part.rows <= q.size(0), "{} + {} keys of {}", part.past, part.rows,
-                  capacity);
+    BALLAST_CHECK(part.past + part.rows <= capacity && part.first + part.rows <= q.size(0), "{} + {} keys of {}",
+                  part.past, part.rows, capacity);
     for (int64_t row = 0; row < part.rows; ++row)
-      for (int64_t head = 0; head < shape.kv_heads; ++head) items.push_back({part.first + row, part.slot, part.past + row, head});
+      for (int64_t head = 0; head < shape.kv_heads; ++head)
+        items.push_back({part.first + row, part.slot, part.past + row, head});
     longest = std::max(longest, part.past + part.rows);
   }
   if (items.empty()) return;
   const int64_t count = static_cast<int64_t>(items.size()), room_size = 2 * group * d + group * longest;
-  const at::Tensor room = at::empty({std::min<int64_t>(at::get_num_threads(), count), room_size}, q.options().dtype(at::kFloat));
+  const at::Tensor room =
+      at::empty({std::min<int64_t>(at::get_num_threads(), count), room_size}, q.options().dtype(at::kFloat));
   float* rooms = room.data_ptr<float>();
   with_element(q, [&]<class T>(T*) {
     const T *q_data = pointer<T>(q), *k_data = pointer<T>(keys), *v_data = pointer<T>(values);
@@ -84,8 +87,8 @@ void attention_cached(const AttentionShape& shape, std::span<const CachedQueries
       const int64_t first = first_key(item.position, shape.window);
       const int64_t cache = (item.slot * capacity + first) * stride + item.kv_head * d;
       const int64_t query = item.row * shape.heads * d + item.kv_head * group * d;
-      run<AttendGroup<T>>(q_data + query, k_data + cache, v_data + cache, o_data + query, stride, item.position + 1 - first, d, group, scale,
-                          rooms + thread * room_size);
+      run<AttendGroup<T>>(q_data + query, k_data + cache, v_data + cache, o_data + query, stride,
+                          item.position + 1 - first, d, group, scale, rooms + thread * room_size);
     });
   });
 }

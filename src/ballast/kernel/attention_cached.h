@@ -9,14 +9,14 @@
 
 namespace ballast::kernel {
 
-// Rows [first, first + rows) of q are the newest tokens of a sequence, whose cache row is `slot`; `past` keys stood before
-// them. Query i sees keys up to past + i, within the window.
+// Rows [first, first + rows) of q are the newest tokens of a sequence, whose cache row is `slot`; `past` keys stood
+// before them. Query i sees keys up to past + i, within the window.
 struct CachedQueries {
   int64_t first, rows, slot, past;
 };
 
 // q, o [T, heads * d]; keys, values [slots, capacity, kv_heads * d], where the keys of the new tokens stand already.
-void attention_cached(const AttentionShape& shape, std::span<const CachedQueries> queries, const at::Tensor& q, const at::Tensor& keys,
-                      const at::Tensor& values, const at::Tensor& o);
+void attention_cached(const AttentionShape& shape, std::span<const CachedQueries> queries, const at::Tensor& q,
+                      const at::Tensor& keys, const at::Tensor& values, const at::Tensor& o);
 
 }  // namespace ballast::kernel

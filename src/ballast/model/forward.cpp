@@ -15,20 +15,28 @@ DType plan_dtype(at::ScalarType dtype) { return dtype == at::kBFloat16 ? DType::
 
 at::ScalarType scalar_type(DType dtype) {
   switch (dtype) {
-    case DType::Float32: return at::kFloat;
-    case DType::BFloat16: return at::kBFloat16;
-    case DType::Int64: return at::kLong;
-    case DType::Int32: return at::kInt;
-    case DType::UInt8: return at::kByte;
-    case DType::Float16: return at::kHalf;
-    case DType::Float64: return at::kDouble;
+    case DType::Float32:
+      return at::kFloat;
+    case DType::BFloat16:
+      return at::kBFloat16;
+    case DType::Int64:
+      return at::kLong;
+    case DType::Int32:
+      return at::kInt;
+    case DType::UInt8:
+      return at::kByte;
+    case DType::Float16:
+      return at::kHalf;
+    case DType::Float64:
+      return at::kDouble;
   }
   BALLAST_CHECK(false, "dtype");
 }
 
 std::vector<at::Tensor> allocate(const std::vector<TensorSpec>& specs) {
   std::vector<at::Tensor> tensors;
-  for (const TensorSpec& spec : specs) tensors.push_back(at::empty(spec.shape, at::TensorOptions().dtype(scalar_type(spec.dtype))));
+  for (const TensorSpec& spec : specs)
+    tensors.push_back(at::empty(spec.shape, at::TensorOptions().dtype(scalar_type(spec.dtype))));
   return tensors;
 }
 
@@ -47,16 +55,24 @@ at::Tensor forward_blocks(const ModelWeights& weights, const MicroBatch& batch, 
   const Saved finish_saved = allocate(saved_of(SegmentKind::Finish, config, tokens, compute));
   for (size_t index = 0; index < weights.shape().segments.size(); ++index) {
     const Segment& segment = weights.shape().segments[index];
-    const SegmentCall call{config, segment.layer, batch, weights.roles(static_cast<int64_t>(index)), kNoGradients, false, 0};
+    const SegmentCall call{config,       segment.layer, batch, weights.roles(static_cast<int64_t>(index)),
+                           kNoGradients, false,         0};
     switch (segment.kind) {
-      case SegmentKind::Embedding: embedding_forward(call, x); break;
-      case SegmentKind::Project: project_forward(call, x, qkv[0], qkv[1], qkv[2], project_saved); break;
-      case SegmentKind::Attend: attend(call, qkv[0], qkv[1], qkv[2], attended[0], attended[1]); break;
+      case SegmentKind::Embedding:
+        embedding_forward(call, x);
+        break;
+      case SegmentKind::Project:
+        project_forward(call, x, qkv[0], qkv[1], qkv[2], project_saved);
+        break;
+      case SegmentKind::Attend:
+        attend(call, qkv[0], qkv[1], qkv[2], attended[0], attended[1]);
+        break;
       case SegmentKind::Finish:
         finish_forward(call, x, attended[0], y, finish_saved);
         std::swap(x, y);
         break;
-      case SegmentKind::Head: break;
+      case SegmentKind::Head:
+        break;
     }
   }
   return x;
@@ -67,7 +83,8 @@ namespace {
 SegmentCall head_call(const ModelWeights& weights, const MicroBatch& batch) {
   static const RoleTensors kNoGradients;
   const auto last = static_cast<int64_t>(weights.shape().segments.size()) - 1;
-  BALLAST_CHECK(weights.shape().segments[static_cast<size_t>(last)].kind == SegmentKind::Head, "the last segment is the head");
+  BALLAST_CHECK(weights.shape().segments[static_cast<size_t>(last)].kind == SegmentKind::Head,
+                "the last segment is the head");
   return {weights.config(), -1, batch, weights.roles(last), kNoGradients, false, 0};
 }
 

@@ -10,8 +10,8 @@
 namespace ballast {
 
 // What runs between project and finish of a block; training's is attend_forward, generation's KvCache::attend.
-using Attend = std::function<void(const SegmentCall&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& o,
-                                  at::Tensor& lse)>;
+using Attend = std::function<void(const SegmentCall&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  at::Tensor& o, at::Tensor& lse)>;
 
 // Embedding and blocks: x [T, hidden] before the final norm. One block's buffers are held, reused by every block.
 at::Tensor forward_blocks(const ModelWeights& weights, const MicroBatch& batch, const Attend& attend);

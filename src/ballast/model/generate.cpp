@@ -14,7 +14,8 @@ namespace ballast {
 namespace {
 
 // New tokens of the sequences in `slots`, continuing what the cache holds of them.
-MicroBatch batch_of(const KvCache& cache, std::span<const int64_t> slots, const std::vector<std::vector<int64_t>>& tokens) {
+MicroBatch batch_of(const KvCache& cache, std::span<const int64_t> slots,
+                    const std::vector<std::vector<int64_t>>& tokens) {
   MicroBatch batch;
   batch.starts = {0};
   std::vector<int64_t> ids, positions;
@@ -34,7 +35,9 @@ MicroBatch batch_of(const KvCache& cache, std::span<const int64_t> slots, const 
 
 void check_prompt(const ModelConfig& config, const KvCache& cache, std::span<const int64_t> prompt) {
   if (prompt.empty())
-    throw Error(ErrorKind::Usage, "the prompt is empty").at("prompt").cure("give some text, or the tokenizer's begin-of-text");
+    throw Error(ErrorKind::Usage, "the prompt is empty")
+        .at("prompt")
+        .cure("give some text, or the tokenizer's begin-of-text");
   if (static_cast<int64_t>(prompt.size()) > cache.capacity())
     throw Error(ErrorKind::Usage, "the prompt is longer than the model can read")
         .at("prompt")
@@ -54,26 +57,34 @@ void check_prompt(const ModelConfig& config, const KvCache& cache, std::span<con
 
 const char* name_of(StopReason reason) {
   switch (reason) {
-    case StopReason::EndOfText: return "end of text";
-    case StopReason::MaxTokens: return "as many tokens as asked for";
-    case StopReason::MaxPositions: return "the model has no further positions";
-    case StopReason::Callback: return "stopped by the caller";
+    case StopReason::EndOfText:
+      return "end of text";
+    case StopReason::MaxTokens:
+      return "as many tokens as asked for";
+    case StopReason::MaxPositions:
+      return "the model has no further positions";
+    case StopReason::Callback:
+      return "stopped by the caller";
   }
   return "?";
 }
 
 int64_t cache_capacity(const ModelConfig& config, int64_t longest_prompt, int64_t max_tokens) {
-  return std::min(config.max_positions, std::max<int64_t>(1, longest_prompt) + std::min(max_tokens, config.max_positions));
+  return std::min(config.max_positions,
+                  std::max<int64_t>(1, longest_prompt) + std::min(max_tokens, config.max_positions));
 }
 
-std::vector<Generation> generate_batch(const ModelWeights& weights, KvCache& cache, const std::vector<std::vector<int64_t>>& prompts,
-                                       const GenerateOptions& options, const std::function<bool(int64_t, int64_t)>& on_token) {
+std::vector<Generation> generate_batch(const ModelWeights& weights, KvCache& cache,
+                                       const std::vector<std::vector<int64_t>>& prompts, const GenerateOptions& options,
+                                       const std::function<bool(int64_t, int64_t)>& on_token) {
   const ModelConfig& config = weights.config();
   check_sampling(options.sampling);
   if (options.max_tokens < 0)
-    throw Error(ErrorKind::Usage, "the number of tokens to generate is negative").at("tokens").found(fmt::format("{}", options.max_tokens));
-  BALLAST_CHECK(static_cast<int64_t>(prompts.size()) <= cache.sequences(), "{} prompts, {} cached sequences", prompts.size(),
-                cache.sequences());
+    throw Error(ErrorKind::Usage, "the number of tokens to generate is negative")
+        .at("tokens")
+        .found(fmt::format("{}", options.max_tokens));
+  BALLAST_CHECK(static_cast<int64_t>(prompts.size()) <= cache.sequences(), "{} prompts, {} cached sequences",
+                prompts.size(), cache.sequences());
   for (const auto& prompt : prompts) check_prompt(config, cache, prompt);
 
   std::vector<Generation> results(prompts.size());
@@ -84,10 +95,10 @@ std::vector<Generation> generate_batch(const ModelWeights& weights, KvCache& cac
   for (size_t s = 0; s < prompts.size(); ++s) active.push_back(static_cast<int64_t>(s));
   while (!active.empty()) {
     const MicroBatch batch = batch_of(cache, active, next);
-    const at::Tensor x = forward_blocks(weights, batch, [&](const SegmentCall& call, const at::Tensor& q, const at::Tensor& k,
-                                                            const at::Tensor& v, at::Tensor& o, at::Tensor& lse) {
-      cache.attend(call, active, q, k, v, o, lse);
-    });
+    const at::Tensor x =
+        forward_blocks(weights, batch,
+                       [&](const SegmentCall& call, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           at::Tensor& o, at::Tensor& lse) { cache.attend(call, active, q, k, v, o, lse); });
     cache.advance(batch, active);
     std::vector<int64_t> last;
     for (size_t s = 1; s < batch.starts.size(); ++s) last.push_back(batch.starts[s] - 1);
@@ -99,8 +110,8 @@ std::vector<Generation> generate_batch(const ModelWeights& weights, KvCache& cac
       const int64_t sequence = active[row];
       const std::span<const float> choices(logits.data_ptr<float>() + static_cast<int64_t>(row) * config.vocab_size,
                                            static_cast<size_t>(config.vocab_size));
-      const int64_t id = choose_token(choices, options.sampling,
-                                      uniform_at(options.seed, static_cast<uint64_t>(sequence), cache.length(sequence)));
+      const int64_t id = choose_token(
+          choices, options.sampling, uniform_at(options.seed, static_cast<uint64_t>(sequence), cache.length(sequence)));
       Generation& result = results[static_cast<size_t>(sequence)];
       if (std::find(options.end_of_text.begin(), options.end_of_text.end(), id) != options.end_of_text.end()) {
         result.reason = StopReason::EndOfText;
@@ -123,11 +134,12 @@ std::vector<Generation> generate_batch(const ModelWeights& weights, KvCache& cac
   return results;
 }
 
-Generation generate(const ModelWeights& weights, KvCache& cache, std::span<const int64_t> prompt, const GenerateOptions& options,
-                    const std::function<bool(int64_t)>& on_token) {
+Generation generate(const ModelWeights& weights, KvCache& cache, std::span<const int64_t> prompt,
+                    const GenerateOptions& options, const std::function<bool(int64_t)>& on_token) {
   std::function<bool(int64_t, int64_t)> forwarded;
   if (on_token) forwarded = [&](int64_t, int64_t id) { return on_token(id); };
-  return generate_batch(weights, cache, {std::vector<int64_t>(prompt.begin(), prompt.end())}, options, forwarded).front();
+  return generate_batch(weights, cache, {std::vector<int64_t>(prompt.begin(), prompt.end())}, options, forwarded)
+      .front();
 }
 
 }  // namespace ballast

@@ -27,14 +27,14 @@ struct Generation {
 };
 
 // Continues one prompt; the cache is cleared first, and bounds prompt + new tokens (StopReason::MaxPositions when it is
-// full). `on_token` sees each id as it is chosen; false stops. Throws Error(Usage) for an empty or too long prompt, ids outside
-// the vocabulary, and options out of range.
-Generation generate(const ModelWeights& weights, KvCache& cache, std::span<const int64_t> prompt, const GenerateOptions& options,
-                    const std::function<bool(int64_t id)>& on_token = {});
+// full). `on_token` sees each id as it is chosen; false stops. Throws Error(Usage) for an empty or too long prompt, ids
+// outside the vocabulary, and options out of range.
+Generation generate(const ModelWeights& weights, KvCache& cache, std::span<const int64_t> prompt,
+                    const GenerateOptions& options, const std::function<bool(int64_t id)>& on_token = {});
 
 // Several prompts at once, each as if alone: sequence s draws from the stream (seed, s).
-std::vector<Generation> generate_batch(const ModelWeights& weights, KvCache& cache, const std::vector<std::vector<int64_t>>& prompts,
-                                       const GenerateOptions& options,
+std::vector<Generation> generate_batch(const ModelWeights& weights, KvCache& cache,
+                                       const std::vector<std::vector<int64_t>>& prompts, const GenerateOptions& options,
                                        const std::function<bool(int64_t sequence, int64_t id)>& on_token = {});
 
 // The cache that a prompt and its continuation need: no more than the model's positions.

@@ -15,16 +15,21 @@ namespace ballast {
 
 namespace {
 
-constexpr int64_t kLargestWidth = int64_t{1} << 24, kLargestVocab = int64_t{1} << 28, kLargestPositions = int64_t{1} << 31;
+constexpr int64_t kLargestWidth = int64_t{1} << 24, kLargestVocab = int64_t{1} << 28,
+                  kLargestPositions = int64_t{1} << 31;
 constexpr int64_t kLargestLayers = 1 << 16, kLargestHeads = 1 << 16, kLargestHeadDim = 1 << 14;
 
 const std::map<std::string, ActivationKind>& activations() {
-  static const std::map<std::string, ActivationKind> names = {
-      {"gelu_new", ActivationKind::GeluTanh},      {"gelu_pytorch_tanh", ActivationKind::GeluTanh},
-      {"gelu_fast", ActivationKind::GeluTanh},     {"gelu_python_tanh", ActivationKind::GeluTanh},
-      {"gelu_accurate", ActivationKind::GeluTanh}, {"gelu", ActivationKind::Gelu},
-      {"gelu_python", ActivationKind::Gelu},       {"relu", ActivationKind::Relu},
-      {"silu", ActivationKind::Silu},              {"swish", ActivationKind::Silu}};
+  static const std::map<std::string, ActivationKind> names = {{"gelu_new", ActivationKind::GeluTanh},
+                                                              {"gelu_pytorch_tanh", ActivationKind::GeluTanh},
+                                                              {"gelu_fast", ActivationKind::GeluTanh},
+                                                              {"gelu_python_tanh", ActivationKind::GeluTanh},
+                                                              {"gelu_accurate", ActivationKind::GeluTanh},
+                                                              {"gelu", ActivationKind::Gelu},
+                                                              {"gelu_python", ActivationKind::Gelu},
+                                                              {"relu", ActivationKind::Relu},
+                                                              {"silu", ActivationKind::Silu},
+                                                              {"swish", ActivationKind::Silu}};
   return names;
 }
 
@@ -126,7 +131,8 @@ Rope read_rope(const JsonObject& json, int64_t max_positions) {
     rope.low_freq_factor = required("low_freq_factor", 1e-6, 1e6);
     rope.high_freq_factor = required("high_freq_factor", 1e-6, 1e6);
     if (rope.high_freq_factor <= rope.low_freq_factor)
-      part.refuse("high_freq_factor", "the value is out of range", fmt::format("more than low_freq_factor = {}", rope.low_freq_factor));
+      part.refuse("high_freq_factor", "the value is out of range",
+                  fmt::format("more than low_freq_factor = {}", rope.low_freq_factor));
   }
   if (rope.scaling == RopeScaling::Yarn) {
     const auto or_default = [&](const std::string& key, double absent) {
@@ -170,7 +176,8 @@ std::vector<int64_t> read_layer_windows(const JsonObject& json, int64_t layers) 
       const nlohmann::json& type = (*types)[layer];
       if (type == "full_attention") continue;
       if (type != "sliding_attention")
-        json.refuse("layer_types", fmt::format("the kind of layer {} is not supported", layer), "full_attention or sliding_attention");
+        json.refuse("layer_types", fmt::format("the kind of layer {} is not supported", layer),
+                    "full_attention or sliding_attention");
       if (!use) json.refuse("layer_types", "sliding layers without use_sliding_window", "use_sliding_window: true");
       windows[layer] = window;
     }
@@ -199,14 +206,16 @@ ModelConfig read_llama_family(const JsonObject& json, const std::string& type) {
                         ? absent_kv
                         : json.integer({"num_key_value_heads"}, 1, kLargestHeads).value_or(config.heads);
   if (config.heads % config.kv_heads != 0)
-    json.refuse("num_key_value_heads", "the value does not divide the heads", fmt::format("a divisor of {}", config.heads));
+    json.refuse("num_key_value_heads", "the value does not divide the heads",
+                fmt::format("a divisor of {}", config.heads));
   if (const auto head_dim = json.integer({"head_dim"}, 1, kLargestHeadDim)) {
     config.head_dim = *head_dim;
   } else if (type == "qwen3") {
     config.head_dim = 128;
   } else {
     if (config.hidden % config.heads != 0)
-      json.refuse("num_attention_heads", "the heads do not divide the width", fmt::format("a divisor of hidden_size = {}", config.hidden));
+      json.refuse("num_attention_heads", "the heads do not divide the width",
+                  fmt::format("a divisor of hidden_size = {}", config.hidden));
     config.head_dim = config.hidden / config.heads;
   }
   if (config.head_dim % 2 != 0) json.refuse("head_dim", "RoPE rotates pairs of elements", "an even number");
@@ -245,20 +254,24 @@ ModelConfig parse_hf_config(const std::string& text, const std::string& name_for
   const nlohmann::json object = parse_json_object(text, name_for_errors);
   const JsonObject json(object, name_for_errors);
   const std::optional<std::string> type = json.text("model_type");
-  if (!type) json.refuse("model_type", "a required key is missing", fmt::format("one of {}", fmt::join(hf_model_types(), ", ")));
+  if (!type)
+    json.refuse("model_type", "a required key is missing", fmt::format("one of {}", fmt::join(hf_model_types(), ", ")));
   ModelConfig config;
   if (*type == "gpt2") {
     config = read_gpt2(json);
   } else if (std::find(hf_model_types().begin(), hf_model_types().end(), *type) != hf_model_types().end()) {
     config = read_llama_family(json, *type);
   } else {
-    json.refuse("model_type", "this model type is not supported", fmt::format("one of {}", fmt::join(hf_model_types(), ", ")));
+    json.refuse("model_type", "this model type is not supported",
+                fmt::format("one of {}", fmt::join(hf_model_types(), ", ")));
   }
   config.name = name_for_errors;
   return config;
 }
 
-ModelConfig read_hf_config(const std::filesystem::path& file) { return parse_hf_config(read_file(file), file.string()); }
+ModelConfig read_hf_config(const std::filesystem::path& file) {
+  return parse_hf_config(read_file(file), file.string());
+}
 
 HfTokenIds parse_hf_token_ids(const std::string& text, const std::string& name_for_errors) {
   const nlohmann::json object = parse_json_object(text, name_for_errors);

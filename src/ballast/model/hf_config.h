@@ -1,6 +1,6 @@
 #pragma once
-// ModelConfig from and to a Hugging Face config.json, as transformers 4.x and 5.x write it. A value that would change the
-// arithmetic and is not supported stops with its key; absent keys take the defaults that transformers documents.
+// ModelConfig from and to a Hugging Face config.json, as transformers 4.x and 5.x write it. A value that would change
+// the arithmetic and is not supported stops with its key; absent keys take the defaults that transformers documents.
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>

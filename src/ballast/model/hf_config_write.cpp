@@ -16,7 +16,8 @@ using Json = nlohmann::ordered_json;
 
 void require(const ModelConfig& config, bool expressible, const char* what) {
   if (expressible) return;
-  throw Error(ErrorKind::Usage, fmt::format("model type {} cannot express this architecture in config.json", config.model_type))
+  throw Error(ErrorKind::Usage,
+              fmt::format("model type {} cannot express this architecture in config.json", config.model_type))
       .at(config.name.empty() ? "model" : config.name)
       .found(what)
       .cure("choose another model_type");
@@ -24,10 +25,14 @@ void require(const ModelConfig& config, bool expressible, const char* what) {
 
 const char* hf_name_of(ActivationKind kind) {
   switch (kind) {
-    case ActivationKind::GeluTanh: return "gelu_new";
-    case ActivationKind::Gelu: return "gelu";
-    case ActivationKind::Relu: return "relu";
-    case ActivationKind::Silu: return "silu";
+    case ActivationKind::GeluTanh:
+      return "gelu_new";
+    case ActivationKind::Gelu:
+      return "gelu";
+    case ActivationKind::Relu:
+      return "relu";
+    case ActivationKind::Silu:
+      return "silu";
   }
   return "?";
 }
@@ -35,9 +40,12 @@ const char* hf_name_of(ActivationKind kind) {
 Json rope_scaling_of(const Rope& rope) {
   Json json;
   switch (rope.scaling) {
-    case RopeScaling::None: return Json{{"rope_type", "default"}};
-    case RopeScaling::Linear: return Json{{"rope_type", "linear"}, {"factor", rope.factor}};
-    case RopeScaling::Dynamic: return Json{{"rope_type", "dynamic"}, {"factor", rope.factor}};
+    case RopeScaling::None:
+      return Json{{"rope_type", "default"}};
+    case RopeScaling::Linear:
+      return Json{{"rope_type", "linear"}, {"factor", rope.factor}};
+    case RopeScaling::Dynamic:
+      return Json{{"rope_type", "dynamic"}, {"factor", rope.factor}};
     case RopeScaling::Llama3:
       return Json{{"rope_type", "llama3"},
                   {"factor", rope.factor},
@@ -117,12 +125,15 @@ void write_llama_family(const ModelConfig& config, Json& json) {
   require(config, config.dropout_embedding == 0 && config.dropout_residual == 0, "dropout outside the attention");
   require(config, config.qk_norm == (type == "qwen3"), "q/k norms where the type has none, or the reverse");
   require(config, llama || !config.mlp_bias, "biases in the MLP");
-  require(config, type == "mistral" ? !config.qkv_bias && !config.output_bias
-                  : type == "qwen2" ? config.qkv_bias && !config.output_bias
-                                    : config.qkv_bias == config.output_bias,
+  require(config,
+          type == "mistral" ? !config.qkv_bias && !config.output_bias
+          : type == "qwen2" ? config.qkv_bias && !config.output_bias
+                            : config.qkv_bias == config.output_bias,
           "this choice of attention biases");
-  json["architectures"] = Json::array({llama ? "LlamaForCausalLM" : type == "mistral" ? "MistralForCausalLM"
-                           : type == "qwen2" ? "Qwen2ForCausalLM" : "Qwen3ForCausalLM"});
+  json["architectures"] = Json::array({llama               ? "LlamaForCausalLM"
+                                       : type == "mistral" ? "MistralForCausalLM"
+                                       : type == "qwen2"   ? "Qwen2ForCausalLM"
+                                                           : "Qwen3ForCausalLM"});
   json["hidden_size"] = config.hidden;
   json["num_hidden_layers"] = config.layers;
   json["num_attention_heads"] = config.heads;
@@ -153,7 +164,8 @@ nlohmann::ordered_json write_hf_config(const ModelConfig& config, const HfTokenI
     write_gpt2(config, json);
   } else {
     const auto& types = hf_model_types();
-    require(config, std::find(types.begin(), types.end(), config.model_type) != types.end(), "a model type without a config.json");
+    require(config, std::find(types.begin(), types.end(), config.model_type) != types.end(),
+            "a model type without a config.json");
     write_llama_family(config, json);
   }
   json["vocab_size"] = config.vocab_size;

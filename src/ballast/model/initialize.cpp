@@ -18,23 +18,46 @@ enum class Rule { Zero, One, Normal };
 
 Rule rule_of(Role role) {
   switch (role) {
-    case Role::Norm1Weight: case Role::Norm2Weight: case Role::FinalNormWeight: case Role::QueryNorm: case Role::KeyNorm:
+    case Role::Norm1Weight:
+    case Role::Norm2Weight:
+    case Role::FinalNormWeight:
+    case Role::QueryNorm:
+    case Role::KeyNorm:
       return Rule::One;
-    case Role::Norm1Bias: case Role::Norm2Bias: case Role::FinalNormBias: case Role::QkvBias: case Role::QueryBias:
-    case Role::KeyBias: case Role::ValueBias: case Role::OutputBias: case Role::UpBias: case Role::GateBias: case Role::DownBias:
+    case Role::Norm1Bias:
+    case Role::Norm2Bias:
+    case Role::FinalNormBias:
+    case Role::QkvBias:
+    case Role::QueryBias:
+    case Role::KeyBias:
+    case Role::ValueBias:
+    case Role::OutputBias:
+    case Role::UpBias:
+    case Role::GateBias:
+    case Role::DownBias:
       return Rule::Zero;
-    case Role::TokenEmbedding: case Role::PositionEmbedding: case Role::QkvWeight: case Role::QueryWeight: case Role::KeyWeight:
-    case Role::ValueWeight: case Role::OutputWeight: case Role::UpWeight: case Role::GateWeight: case Role::DownWeight:
+    case Role::TokenEmbedding:
+    case Role::PositionEmbedding:
+    case Role::QkvWeight:
+    case Role::QueryWeight:
+    case Role::KeyWeight:
+    case Role::ValueWeight:
+    case Role::OutputWeight:
+    case Role::UpWeight:
+    case Role::GateWeight:
+    case Role::DownWeight:
     case Role::HeadWeight:
       return Rule::Normal;
-    case Role::Count: break;
+    case Role::Count:
+      break;
   }
   BALLAST_CHECK(false, "role {}", static_cast<int>(role));
 }
 
 double deviation_of(const ModelConfig& config, Role role) {
   const bool residual = role == Role::OutputWeight || role == Role::DownWeight;
-  if (config.model_type == "gpt2" && residual) return config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.layers));
+  if (config.model_type == "gpt2" && residual)
+    return config.initializer_range / std::sqrt(2.0 * static_cast<double>(config.layers));
   return config.initializer_range;
 }
 
@@ -51,7 +74,8 @@ std::array<float, 4> normals(uint64_t key, uint64_t block, double deviation) {
       kernel::philox({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), 0x696e6974u, 0}, key);
   std::array<float, 4> out;
   for (size_t pair = 0; pair < 2; ++pair) {
-    const double u = (bits[2 * pair] + 1.0) * 0x1p-32, angle = 2.0 * std::numbers::pi * bits[2 * pair + 1] * 0x1p-32;  // u in (0, 1]
+    const double u = (bits[2 * pair] + 1.0) * 0x1p-32,
+                 angle = 2.0 * std::numbers::pi * bits[2 * pair + 1] * 0x1p-32;  // u in (0, 1]
     const double radius = deviation * std::sqrt(-2.0 * std::log(u));
     out[2 * pair] = static_cast<float>(radius * std::cos(angle));
     out[2 * pair + 1] = static_cast<float>(radius * std::sin(angle));
@@ -76,7 +100,8 @@ void initialize_group(const ModelConfig& config, const ParameterGroup& group, ui
   initialize_range(config, group, seed, 0, group.numel, flat);
 }
 
-void initialize_range(const ModelConfig& config, const ParameterGroup& group, uint64_t seed, int64_t begin, int64_t end, float* out) {
+void initialize_range(const ModelConfig& config, const ParameterGroup& group, uint64_t seed, int64_t begin, int64_t end,
+                      float* out) {
   BALLAST_CHECK(0 <= begin && begin <= end && end <= group.numel, "[{}, {}) of {}", begin, end, group.numel);
   std::fill(out, out + (end - begin), 0.0f);
   for (const ParameterTensor& tensor : group.tensors) {

@@ -24,7 +24,10 @@ nlohmann::json parse_json_object(const std::string& text, const std::string& nam
     throw Error(ErrorKind::CorruptFile, "not valid JSON").at(name_for_errors).found(printable(fault.what(), 300));
   }
   if (!object.is_object())
-    throw Error(ErrorKind::CorruptFile, "not a JSON object").at(name_for_errors).found(object.type_name()).expected("{...}");
+    throw Error(ErrorKind::CorruptFile, "not a JSON object")
+        .at(name_for_errors)
+        .found(object.type_name())
+        .expected("{...}");
   return object;
 }
 
@@ -36,7 +39,8 @@ const nlohmann::json* JsonObject::find(const std::vector<std::string>& keys) con
   return nullptr;
 }
 
-std::optional<int64_t> JsonObject::integer(const std::vector<std::string>& keys, int64_t lowest, int64_t highest) const {
+std::optional<int64_t> JsonObject::integer(const std::vector<std::string>& keys, int64_t lowest,
+                                           int64_t highest) const {
   const nlohmann::json* value = find(keys);
   if (!value) return std::nullopt;
   std::string key = keys.front();

@@ -50,11 +50,13 @@ void KvCache::attend(const SegmentCall& call, std::span<const int64_t> slots, co
   // Without a past this is the attention of training, which works in tiles.
   if (fresh) return attend_forward(call, q, k, v, o, lse);
   const ModelConfig& config = call.config;
-  kernel::attention_cached({config.heads, config.kv_heads, config.head_dim, config.window_of(call.layer)}, queries, q, keys, values, o);
+  kernel::attention_cached({config.heads, config.kv_heads, config.head_dim, config.window_of(call.layer)}, queries, q,
+                           keys, values, o);
 }
 
 void KvCache::advance(const MicroBatch& batch, std::span<const int64_t> slots) {
-  for (size_t s = 0; s < slots.size(); ++s) lengths_[static_cast<size_t>(slots[s])] += batch.starts[s + 1] - batch.starts[s];
+  for (size_t s = 0; s < slots.size(); ++s)
+    lengths_[static_cast<size_t>(slots[s])] += batch.starts[s + 1] - batch.starts[s];
 }
 
 }  // namespace ballast

@@ -25,8 +25,8 @@ class KvCache {
   // A forward pass of new tokens: `slots[s]` is the cached sequence that sequence s of the batch continues.
   // attend() stores the layer's k and v and attends over the cached and the new keys; advance() counts the tokens in
   // once all layers have run.
-  void attend(const SegmentCall& call, std::span<const int64_t> slots, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-              at::Tensor& o, at::Tensor& lse);
+  void attend(const SegmentCall& call, std::span<const int64_t> slots, const at::Tensor& q, const at::Tensor& k,
+              const at::Tensor& v, at::Tensor& o, at::Tensor& lse);
   void advance(const MicroBatch& batch, std::span<const int64_t> slots);
 
  private:

@@ -20,7 +20,8 @@ bool ends_with(const std::string& text, const std::string& end) { return text.en
 
 // Constants that older versions of transformers stored among the weights.
 bool is_known_buffer(const std::string& name) {
-  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") || ends_with(name, "rotary_emb.inv_freq");
+  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+         ends_with(name, "rotary_emb.inv_freq");
 }
 
 std::string without_base(const std::string& name) {
@@ -32,13 +33,15 @@ std::string without_base(const std::string& name) {
 // The first few of a list, so that a wrong model gives a message and not a page.
 std::string listed(const std::vector<std::string>& names) {
   constexpr size_t kShown = 6;
-  const std::vector<std::string> shown(names.begin(), names.begin() + static_cast<int64_t>(std::min(names.size(), kShown)));
+  const std::vector<std::string> shown(names.begin(),
+                                       names.begin() + static_cast<int64_t>(std::min(names.size(), kShown)));
   const std::string rest = names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "";
   return fmt::format("{}{}", fmt::join(shown, ", "), rest);
 }
 
 SafetensorsSet open_weights(const std::filesystem::path& folder) {
-  if (std::filesystem::exists(folder / "model.safetensors")) return SafetensorsSet::open_file(folder / "model.safetensors");
+  if (std::filesystem::exists(folder / "model.safetensors"))
+    return SafetensorsSet::open_file(folder / "model.safetensors");
   if (std::filesystem::exists(folder / "model.safetensors.index.json"))
     return SafetensorsSet::open_index(folder / "model.safetensors.index.json");
   throw Error(ErrorKind::Data, "the folder holds no safetensors weights")
@@ -76,7 +79,8 @@ void ModelFolder::check(const ModelShape& shape) {
         continue;
       }
       if (stored->shape != tensor.shape)
-        misshapen.push_back(fmt::format("{} [{}] instead of [{}]", name, fmt::join(stored->shape, ", "), fmt::join(tensor.shape, ", ")));
+        misshapen.push_back(fmt::format("{} [{}] instead of [{}]", name, fmt::join(stored->shape, ", "),
+                                        fmt::join(tensor.shape, ", ")));
       used.insert(name);
       stored_name_[tensor.name] = name;
       if (tensor.role == Role::TokenEmbedding) embedding = name;
@@ -86,8 +90,9 @@ void ModelFolder::check(const ModelShape& shape) {
   for (const auto& [name, tensor] : weights_.tensors()) {
     if (used.contains(name) || is_known_buffer(name)) continue;
     if (name == "lm_head.weight" && config_.tied_head && table) {
-      const bool same = tensor.dtype == table->dtype && tensor.shape == table->shape &&
-                        (tensor.bytes == 0 || std::memcmp(tensor.data, table->data, static_cast<size_t>(tensor.bytes)) == 0);
+      const bool same =
+          tensor.dtype == table->dtype && tensor.shape == table->shape &&
+          (tensor.bytes == 0 || std::memcmp(tensor.data, table->data, static_cast<size_t>(tensor.bytes)) == 0);
       if (!same)
         throw Error(ErrorKind::CorruptFile, "the head is tied to the embedding, but the files store another one")
             .at(weights_.file_of(name), "tensor 'lm_head.weight'")
@@ -105,7 +110,8 @@ void ModelFolder::check(const ModelShape& shape) {
   throw Error(ErrorKind::CorruptFile, "the weights do not fit config.json")
       .at(path_.string())
       .found(fmt::format("{}", fmt::join(found, "; ")))
-      .expected(fmt::format("the tensors of a {} of {} layers x {}", config_.model_type, config_.layers, config_.hidden));
+      .expected(
+          fmt::format("the tensors of a {} of {} layers x {}", config_.model_type, config_.layers, config_.hidden));
 }
 
 void ModelFolder::load_range(const ParameterGroup& group, int64_t begin, int64_t end, float* out) const {
@@ -117,7 +123,8 @@ void ModelFolder::load_range(const ParameterGroup& group, int64_t begin, int64_t
     std::fill(out + (done - begin), out + (first - begin), 0.0f);
     const auto name = stored_name_.find(tensor.name);
     BALLAST_CHECK(name != stored_name_.end(), "tensor '{}'", tensor.name);
-    read_as_float(*weights_.find(name->second), name->second, first - tensor.offset, last - first, out + (first - begin));
+    read_as_float(*weights_.find(name->second), name->second, first - tensor.offset, last - first,
+                  out + (first - begin));
     done = last;
   }
   std::fill(out + (done - begin), out + (end - begin), 0.0f);

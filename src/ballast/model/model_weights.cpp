@@ -19,7 +19,8 @@ RoleTensors views_of(const ModelShape& shape, const Segment& segment, std::span<
 }
 
 ModelWeights::ModelWeights(ModelShape shape, at::ScalarType dtype) : shape_(std::move(shape)), dtype_(dtype) {
-  for (const ParameterGroup& group : shape_.groups) flat_.push_back(at::zeros({group.numel}, at::TensorOptions().dtype(dtype)));
+  for (const ParameterGroup& group : shape_.groups)
+    flat_.push_back(at::zeros({group.numel}, at::TensorOptions().dtype(dtype)));
   for (const Segment& segment : shape_.segments) roles_.push_back(views_of(shape_, segment, flat_));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// A whole model's weights in memory, in the compute dtype, one flat buffer per parameter group: what evaluation and generation
-// run on. Training's sharded buffers are the engine's.
+// A whole model's weights in memory, in the compute dtype, one flat buffer per parameter group: what evaluation and
+// generation run on. Training's sharded buffers are the engine's.
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace ballast {
 
-// Views into flat group buffers (indexed as shape.groups) of every tensor that a segment's groups hold. An undefined buffer
-// leaves its tensors undefined.
+// Views into flat group buffers (indexed as shape.groups) of every tensor that a segment's groups hold. An undefined
+// buffer leaves its tensors undefined.
 RoleTensors views_of(const ModelShape& shape, const Segment& segment, std::span<const at::Tensor> flat);
 
 class ModelWeights {

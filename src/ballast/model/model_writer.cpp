@@ -26,8 +26,9 @@ std::string shard_name(size_t index, size_t count) {
 }  // namespace
 
 const std::vector<std::string>& tokenizer_file_names() {
-  static const std::vector<std::string> names = {"tokenizer.json", "tokenizer_config.json",   "vocab.json",        "merges.txt",
-                                                 "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"};
+  static const std::vector<std::string> names = {
+      "tokenizer.json",  "tokenizer_config.json",   "vocab.json",        "merges.txt",
+      "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"};
   return names;
 }
 
@@ -35,14 +36,18 @@ ModelWriter::ModelWriter(std::filesystem::path folder, const ModelShape& shape, 
     : folder_(std::move(folder)), config_(shape.config), options_(std::move(options)) {
   if (folder_.filename().empty()) folder_ = folder_.parent_path();  // "a/b/" is "a/b"
   partial_ = folder_.string() + ".partial";
-  BALLAST_CHECK(options_.storage == DType::Float32 || options_.storage == DType::BFloat16, "storage {}", name_of(options_.storage));
+  BALLAST_CHECK(options_.storage == DType::Float32 || options_.storage == DType::BFloat16, "storage {}",
+                name_of(options_.storage));
   write_hf_config(config_, options_.token_ids, options_.storage);  // refuse before anything is written
   std::error_code fault;
   if (std::filesystem::exists(folder_, fault) && !std::filesystem::is_empty(folder_, fault))
-    throw Error(ErrorKind::Usage, "the folder to write to is not empty").at(folder_.string()).cure("name a new folder, or remove it");
+    throw Error(ErrorKind::Usage, "the folder to write to is not empty")
+        .at(folder_.string())
+        .cure("name a new folder, or remove it");
   std::filesystem::remove_all(partial_, fault);
   std::filesystem::create_directories(partial_, fault);
-  if (fault) throw Error(ErrorKind::Environment, "cannot create the model folder").at(partial_.string()).found(fault.message());
+  if (fault)
+    throw Error(ErrorKind::Environment, "cannot create the model folder").at(partial_.string()).found(fault.message());
 
   std::vector<std::vector<TensorToWrite>> shards(1);
   int64_t used = 0;
@@ -61,7 +66,8 @@ ModelWriter::ModelWriter(std::filesystem::path folder, const ModelShape& shape, 
   }
   try {
     for (size_t index = 0; index < shards.size(); ++index)
-      shards_.push_back(std::make_unique<SafetensorsWriter>(partial_ / shard_name(index, shards.size()), shards[index]));
+      shards_.push_back(
+          std::make_unique<SafetensorsWriter>(partial_ / shard_name(index, shards.size()), shards[index]));
   } catch (...) {
     shards_.clear();
     std::filesystem::remove_all(partial_, fault);
@@ -80,7 +86,8 @@ void ModelWriter::write_range(const ParameterGroup& group, int64_t begin, int64_
   BALLAST_CHECK(begin >= 0 && count >= 0 && begin + count <= group.numel, "[{}, +{}) of {}", begin, count, group.numel);
   std::vector<c10::BFloat16> rounded;
   for (const ParameterTensor& tensor : group.tensors) {
-    const int64_t first = std::max(begin, tensor.offset), last = std::min(begin + count, tensor.offset + tensor.numel());
+    const int64_t first = std::max(begin, tensor.offset),
+                  last = std::min(begin + count, tensor.offset + tensor.numel());
     SafetensorsWriter& shard = *shards_.at(shard_of_.at(tensor.name));
     for (int64_t at = first; at < last; at += kChunk) {
       const int64_t size = std::min(kChunk, last - at);
@@ -104,7 +111,10 @@ void ModelWriter::copy_tokenizer() {
     if (!std::filesystem::is_regular_file(options_.tokenizer / name)) continue;
     std::error_code fault;
     std::filesystem::copy_file(options_.tokenizer / name, partial_ / name, fault);
-    if (fault) throw Error(ErrorKind::Environment, "cannot copy a tokenizer file").at((options_.tokenizer / name).string()).found(fault.message());
+    if (fault)
+      throw Error(ErrorKind::Environment, "cannot copy a tokenizer file")
+          .at((options_.tokenizer / name).string())
+          .found(fault.message());
     ++copied;
   }
   if (copied == 0)
@@ -130,7 +140,9 @@ void ModelWriter::finish() {
   write_text("generation_config.json", generation.dump(2) + "\n");
   copy_tokenizer();
   if (std::rename(partial_.c_str(), folder_.c_str()) != 0)
-    throw Error(ErrorKind::Environment, "cannot put the model folder in place").at(folder_.string()).found(errno_text(errno));
+    throw Error(ErrorKind::Environment, "cannot put the model folder in place")
+        .at(folder_.string())
+        .found(errno_text(errno));
   finished_ = true;
   sync_folder(folder_.has_parent_path() ? folder_.parent_path() : ".");
 }

@@ -15,7 +15,7 @@
 namespace ballast {
 
 struct ModelWriterOptions {
-  DType storage = DType::Float32;  // Float32 or BFloat16 (rounded to nearest even)
+  DType storage = DType::Float32;            // Float32 or BFloat16 (rounded to nearest even)
   int64_t largest_shard = int64_t{4} << 30;  // bytes of tensors in one file; a larger tensor gets a file of its own
   HfTokenIds token_ids;
   std::filesystem::path tokenizer;  // a folder whose tokenizer files are copied; empty = none

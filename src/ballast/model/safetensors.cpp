@@ -25,18 +25,22 @@ struct SafetensorsSet::Mapping {
 
   explicit Mapping(const std::filesystem::path& file) {
     const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) throw Error(ErrorKind::Data, "cannot open the weights").at(file.string()).found(errno_text(errno));
+    if (descriptor < 0)
+      throw Error(ErrorKind::Data, "cannot open the weights").at(file.string()).found(errno_text(errno));
     struct stat status {};
     int fault = ::fstat(descriptor, &status) != 0 ? errno : 0;
     if (fault == 0 && S_ISDIR(status.st_mode)) fault = EISDIR;
     size = static_cast<size_t>(status.st_size);
     if (fault == 0 && size > 0) {
       void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-      if (mapped == MAP_FAILED) fault = errno;
-      else data = static_cast<const std::byte*>(mapped);
+      if (mapped == MAP_FAILED)
+        fault = errno;
+      else
+        data = static_cast<const std::byte*>(mapped);
     }
     ::close(descriptor);
-    if (fault != 0) throw Error(ErrorKind::Environment, "cannot map the weights").at(file.string()).found(errno_text(fault));
+    if (fault != 0)
+      throw Error(ErrorKind::Environment, "cannot map the weights").at(file.string()).found(errno_text(fault));
   }
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
@@ -48,7 +52,9 @@ struct SafetensorsSet::Mapping {
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& name) {
   const auto corrupt = [&](const std::string& what) { return Error(ErrorKind::CorruptFile, what).at(name); };
   if (bytes.size() < 8)
-    throw corrupt("too short for a safetensors header").found(fmt::format("{} bytes", bytes.size())).expected("at least 8 bytes");
+    throw corrupt("too short for a safetensors header")
+        .found(fmt::format("{} bytes", bytes.size()))
+        .expected("at least 8 bytes");
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = (length << 8) | static_cast<uint64_t>(bytes[static_cast<size_t>(i)]);
   if (length > kLargestSafetensorsHeader || length > bytes.size() - 8)
@@ -63,14 +69,14 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
   // Ranges in the order of their places must follow one another from 0 to the end.
   std::vector<const SafetensorsHeader::Entry*> order;
   for (const auto& entry : parsed.entries) order.push_back(&entry);
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    return std::pair(a->begin, a->end) < std::pair(b->begin, b->end);
-  });
+  std::sort(order.begin(), order.end(),
+            [](const auto* a, const auto* b) { return std::pair(a->begin, a->end) < std::pair(b->begin, b->end); });
   const uint64_t data_bytes = bytes.size() - 8 - length;
   uint64_t position = 0;
   for (const auto* entry : order) {
     if (entry->begin != position)
-      throw Error(ErrorKind::CorruptFile, entry->begin < position ? "tensors overlap" : "there is a hole between tensors")
+      throw Error(ErrorKind::CorruptFile,
+                  entry->begin < position ? "tensors overlap" : "there is a hole between tensors")
           .at(name, fmt::format("tensor '{}'", printable(entry->name)))
           .found(fmt::format("data from byte {}", entry->begin))
           .expected(fmt::format("data from byte {}", position));
@@ -83,14 +89,17 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
     position = entry->end;
   }
   if (position != data_bytes)
-    throw corrupt("bytes follow the last tensor").found(fmt::format("{} bytes of data", data_bytes)).expected(fmt::format("{}", position));
+    throw corrupt("bytes follow the last tensor")
+        .found(fmt::format("{} bytes of data", data_bytes))
+        .expected(fmt::format("{}", position));
 
   SafetensorsContent content;
   content.metadata = std::move(parsed.metadata);
   const std::byte* data = bytes.data() + 8 + length;
   for (auto& entry : parsed.entries) {
     const auto size = static_cast<int64_t>(entry.end - entry.begin);
-    content.tensors[entry.name] = {entry.dtype, entry.shape, data + entry.begin, size, size / safetensors_element_bytes(entry.dtype)};
+    content.tensors[entry.name] = {entry.dtype, entry.shape, data + entry.begin, size,
+                                   size / safetensors_element_bytes(entry.dtype)};
   }
   return content;
 }
@@ -119,7 +128,9 @@ SafetensorsSet SafetensorsSet::open_file(const std::filesystem::path& file) {
 SafetensorsSet SafetensorsSet::open_index(const std::filesystem::path& index) {
   const std::string text = read_file(index);
   const nlohmann::json json = parse_json_object(text, index.string());
-  const auto corrupt = [&](const std::string& what) { return Error(ErrorKind::CorruptFile, what).at(index.string(), "key weight_map"); };
+  const auto corrupt = [&](const std::string& what) {
+    return Error(ErrorKind::CorruptFile, what).at(index.string(), "key weight_map");
+  };
   const auto map = json.find("weight_map");
   if (map == json.end() || !map->is_object() || map->empty()) throw corrupt("no map from tensors to shards");
 
@@ -127,7 +138,8 @@ SafetensorsSet SafetensorsSet::open_index(const std::filesystem::path& index) {
   for (const auto& [name, value] : map->items()) {
     if (!value.is_string()) throw corrupt(fmt::format("the shard of '{}' is no string", printable(name)));
     const std::string shard = value.get<std::string>();
-    const bool plain = !shard.empty() && shard.front() != '.' && shard.find_first_of(std::string("/\\\0", 3)) == std::string::npos;
+    const bool plain =
+        !shard.empty() && shard.front() != '.' && shard.find_first_of(std::string("/\\\0", 3)) == std::string::npos;
     if (!plain) throw corrupt("a shard must be a plain file name beside the index").found(printable(shard));
     shards.insert(shard);
   }
@@ -142,7 +154,8 @@ SafetensorsSet SafetensorsSet::open_index(const std::filesystem::path& index) {
           .expected(expected);
   }
   for (const auto& [name, file] : set.files_)
-    if (!map->contains(name)) throw corrupt(fmt::format("tensor '{}' of {} is not in the index", printable(name), file));
+    if (!map->contains(name))
+      throw corrupt(fmt::format("tensor '{}' of {} is not in the index", printable(name), file));
   return set;
 }
 

@@ -14,7 +14,7 @@ namespace ballast {
 
 // One tensor as it stands in the file. `data` may be unaligned: read it by memcpy or read_as_float.
 struct StoredTensor {
-  std::string dtype;            // as in the header: "F32", "BF16", "F16", "F64", "I64", ...
+  std::string dtype;  // as in the header: "F32", "BF16", "F16", "F64", "I64", ...
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;
   int64_t bytes = 0;
@@ -34,15 +34,15 @@ struct SafetensorsContent {
 // rest of the bytes exactly: no overlap, hole or trailing byte. Throws Error(CorruptFile) naming `name` and the place.
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& name);
 
-// Elements [begin, begin + count) of a float tensor (F32, BF16, F16, F64) as fp32. Throws Error(CorruptFile) for another
-// dtype and for an fp64 value that fp32 cannot hold.
+// Elements [begin, begin + count) of a float tensor (F32, BF16, F16, F64) as fp32. Throws Error(CorruptFile) for
+// another dtype and for an fp64 value that fp32 cannot hold.
 void read_as_float(const StoredTensor& tensor, const std::string& name, int64_t begin, int64_t count, float* out);
 
 // Every tensor of a model folder's weights, whichever file holds it. The views live as long as this object.
 class SafetensorsSet {
  public:
-  // One file, or the shards that an index names (model.safetensors.index.json). A shard's name must be a plain file name
-  // in the index's folder; the map and the shards must agree exactly.
+  // One file, or the shards that an index names (model.safetensors.index.json). A shard's name must be a plain file
+  // name in the index's folder; the map and the shards must agree exactly.
   static SafetensorsSet open_file(const std::filesystem::path& file);
   static SafetensorsSet open_index(const std::filesystem::path& index);
 

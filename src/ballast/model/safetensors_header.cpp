@@ -13,9 +13,23 @@
 namespace ballast {
 
 int64_t safetensors_element_bytes(const std::string& dtype) {
-  static constexpr std::array<std::pair<const char*, int64_t>, 17> kSizes = {
-      {{"BOOL", 1}, {"U8", 1}, {"I8", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
-       {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4}, {"I64", 8}, {"U64", 8}, {"F64", 8}, {"C64", 8}}};
+  static constexpr std::array<std::pair<const char*, int64_t>, 17> kSizes = {{{"BOOL", 1},
+                                                                              {"U8", 1},
+                                                                              {"I8", 1},
+                                                                              {"F8_E4M3", 1},
+                                                                              {"F8_E5M2", 1},
+                                                                              {"F8_E8M0", 1},
+                                                                              {"I16", 2},
+                                                                              {"U16", 2},
+                                                                              {"F16", 2},
+                                                                              {"BF16", 2},
+                                                                              {"I32", 4},
+                                                                              {"U32", 4},
+                                                                              {"F32", 4},
+                                                                              {"I64", 8},
+                                                                              {"U64", 8},
+                                                                              {"F64", 8},
+                                                                              {"C64", 8}}};
   for (const auto& [name, size] : kSizes)
     if (dtype == name) return size;
   return 0;
@@ -30,13 +44,16 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool null() override { return unexpected("null"); }
   bool boolean(bool) override { return unexpected("a boolean"); }
-  bool number_float(number_float_t, const string_t& text) override { return unexpected("the number " + printable(text)); }
+  bool number_float(number_float_t, const string_t& text) override {
+    return unexpected("the number " + printable(text));
+  }
   bool number_integer(number_integer_t value) override { return unexpected(fmt::format("the number {}", value)); }
   bool binary(binary_t&) override { return unexpected("binary data"); }
 
   bool number_unsigned(number_unsigned_t value) override {
     if (place_ != Place::Shape && place_ != Place::Offsets) return unexpected(fmt::format("the number {}", value));
-    if (value > static_cast<uint64_t>(INT64_MAX)) return unexpected(fmt::format("the number {}, which is too large", value));
+    if (value > static_cast<uint64_t>(INT64_MAX))
+      return unexpected(fmt::format("the number {}, which is too large", value));
     if (place_ == Place::Shape) {
       if (entry_.shape.size() == 16) return unexpected("more than 16 dimensions");
       entry_.shape.push_back(static_cast<int64_t>(value));
@@ -117,7 +134,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
         .at(file_, inside ? fmt::format("tensor '{}'", printable(entry_.name)) : "");
   }
   bool unexpected(const std::string& what) {
-    fail(place_ == Place::Before ? "not an object, but " + what : fmt::format("{} as the value of '{}'", what, printable(key_)));
+    fail(place_ == Place::Before ? "not an object, but " + what
+                                 : fmt::format("{} as the value of '{}'", what, printable(key_)));
   }
 
   void finish_entry() {

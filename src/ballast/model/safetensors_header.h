@@ -25,7 +25,8 @@ struct SafetensorsHeader {
 // caller. Throws Error(CorruptFile).
 SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& file);
 
-// The header as bytes, padded with spaces so that the data after it starts on a multiple of 8; entries in the given order.
+// The header as bytes, padded with spaces so that the data after it starts on a multiple of 8; entries in the given
+// order.
 std::string write_safetensors_header(const SafetensorsHeader& header);
 
 }  // namespace ballast

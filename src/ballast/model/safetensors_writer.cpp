@@ -63,7 +63,8 @@ SafetensorsWriter::~SafetensorsWriter() {
 void SafetensorsWriter::write_at(int64_t position, const void* data, int64_t bytes) {
   const char* from = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t written = ::pwrite(descriptor_, from, static_cast<size_t>(std::min<int64_t>(bytes, int64_t{1} << 30)), position);
+    const ssize_t written =
+        ::pwrite(descriptor_, from, static_cast<size_t>(std::min<int64_t>(bytes, int64_t{1} << 30)), position);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail("cannot write the weights", partial_);
     from += written;
@@ -75,15 +76,16 @@ void SafetensorsWriter::write_at(int64_t position, const void* data, int64_t byt
 void SafetensorsWriter::write(const std::string& name, const void* data, int64_t bytes, int64_t offset) {
   const auto place = places_.find(name);
   BALLAST_CHECK(place != places_.end() && descriptor_ >= 0, "tensor '{}' of {}", name, file_.string());
-  BALLAST_CHECK(bytes >= 0 && offset >= 0 && offset + bytes <= place->second.bytes, "[{}, +{}) of {} bytes of '{}'", offset, bytes,
-                place->second.bytes, name);
+  BALLAST_CHECK(bytes >= 0 && offset >= 0 && offset + bytes <= place->second.bytes, "[{}, +{}) of {} bytes of '{}'",
+                offset, bytes, place->second.bytes, name);
   write_at(header_bytes_ + place->second.begin + offset, data, bytes);
   place->second.written += bytes;
 }
 
 void SafetensorsWriter::finish() {
   for (const auto& [name, place] : places_)
-    BALLAST_CHECK(place.written == place.bytes, "tensor '{}': {} of {} bytes written", name, place.written, place.bytes);
+    BALLAST_CHECK(place.written == place.bytes, "tensor '{}': {} of {} bytes written", name, place.written,
+                  place.bytes);
   if (::fsync(descriptor_) != 0) fail("cannot flush the weights", partial_);
   const int closed = ::close(descriptor_);
   descriptor_ = -1;

@@ -1,6 +1,6 @@
 #pragma once
-// Writes one safetensors file in a streaming way: sizes are known beforehand, so the header goes first and tensors follow in
-// any order. The file appears under its name only when it is complete.
+// Writes one safetensors file in a streaming way: sizes are known beforehand, so the header goes first and tensors
+// follow in any order. The file appears under its name only when it is complete.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

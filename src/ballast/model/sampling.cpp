@@ -19,7 +19,8 @@ void check_sampling(const SamplingOptions& options) {
   if (!std::isfinite(options.temperature) || options.temperature < 0)
     refuse("temperature", fmt::format("{}", options.temperature), "0 (greedy) or more");
   if (options.top_k < 0) refuse("top-k", fmt::format("{}", options.top_k), "0 (all tokens) or more");
-  if (!(options.top_p > 0 && options.top_p <= 1)) refuse("top-p", fmt::format("{}", options.top_p), "more than 0, at most 1");
+  if (!(options.top_p > 0 && options.top_p <= 1))
+    refuse("top-p", fmt::format("{}", options.top_p), "more than 0, at most 1");
 }
 
 double uniform_at(uint64_t seed, uint64_t sequence, int64_t position) {
@@ -35,8 +36,11 @@ int64_t choose_token(std::span<const float> logits, const SamplingOptions& optio
   for (int64_t id = 0; id < vocab; ++id) {
     const float value = logits[static_cast<size_t>(id)];
     if (std::isnan(value) || value == std::numeric_limits<float>::infinity())
-      throw Error(ErrorKind::Numerical, "the model's logits are not finite").at(fmt::format("token {}", id)).found(fmt::format("{}", value));
-    if (value != -std::numeric_limits<float>::infinity() && (best < 0 || value > logits[static_cast<size_t>(best)])) best = id;
+      throw Error(ErrorKind::Numerical, "the model's logits are not finite")
+          .at(fmt::format("token {}", id))
+          .found(fmt::format("{}", value));
+    if (value != -std::numeric_limits<float>::infinity() && (best < 0 || value > logits[static_cast<size_t>(best)]))
+      best = id;
   }
   if (best < 0) throw Error(ErrorKind::Numerical, "no token has a probability").found("every logit is -infinity");
   if (options.temperature == 0) return best;
@@ -51,7 +55,9 @@ int64_t choose_token(std::span<const float> logits, const SamplingOptions& optio
   for (int64_t id = 0; id < vocab; ++id)
     candidates.push_back({std::exp((logits[static_cast<size_t>(id)] - top) / options.temperature), id});
   // Likelier first, then by id: with filters the order decides what stays, so it must be total.
-  const auto before = [](const Candidate& a, const Candidate& b) { return a.weight != b.weight ? a.weight > b.weight : a.id < b.id; };
+  const auto before = [](const Candidate& a, const Candidate& b) {
+    return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
+  };
   if (options.top_k > 0 && options.top_k < vocab) {
     std::nth_element(candidates.begin(), candidates.begin() + (options.top_k - 1), candidates.end(), before);
     candidates.resize(static_cast<size_t>(options.top_k));

@@ -32,7 +32,8 @@ void convert(const std::byte* data, int64_t count, float* out) {
 }  // namespace
 
 void read_as_float(const StoredTensor& tensor, const std::string& name, int64_t begin, int64_t count, float* out) {
-  BALLAST_CHECK(begin >= 0 && count >= 0 && begin + count <= tensor.numel, "[{}, +{}) of {}", begin, count, tensor.numel);
+  BALLAST_CHECK(begin >= 0 && count >= 0 && begin + count <= tensor.numel, "[{}, +{}) of {}", begin, count,
+                tensor.numel);
   const std::byte* data = tensor.data + begin * safetensors_element_bytes(tensor.dtype);
   if (tensor.dtype == "F32") {
     convert<float>(data, count, out);
