@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <nlohmann/json.hpp>
+
 #include "ballast/base/error.h"
 #include "ballast/base/log.h"
 
@@ -48,6 +50,8 @@ RunFolder::RunFolder(const RunConfig& config, std::optional<int64_t> resumed_ste
   open_log_file(path_ / "log.txt");
   if (config.run.tensorboard) tensorboard_ = std::make_unique<TensorBoardWriter>(path_ / "tensorboard", metrics_->kept());
 }
+
+void RunFolder::write_environment(const nlohmann::json& values) const { write_aside(path_ / "environment.json", values.dump(2) + "\n"); }
 
 void RunFolder::append(const MetricsLine& line) {
   metrics_->append(line);

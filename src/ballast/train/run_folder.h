@@ -1,6 +1,7 @@
 #pragma once
 // The folder of a run as rank 0 writes it: resolved configuration, metrics, TensorBoard files, log; locked against a second run.
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 
 #include "ballast/base/files.h"
@@ -21,6 +22,8 @@ class RunFolder {
   RunFolder(const RunConfig& config, std::optional<int64_t> resumed_step);
 
   const std::filesystem::path& path() const { return path_; }
+  // What the run runs on, for the report: an object of names and values.
+  void write_environment(const nlohmann::json& values) const;
   void append(const MetricsLine& line);
   const std::vector<MetricsLine>& history() const { return metrics_->kept(); }
 

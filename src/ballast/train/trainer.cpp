@@ -1,6 +1,7 @@
 #include "ballast/train/trainer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <cmath>
@@ -85,6 +86,18 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
   }
   communicator_.barrier("run folder");
   peak_flops_ = measured_gemm_peak(communicator_, recipe_.compute, options_.threads);
+  if (main_rank()) {
+    folder_->write_environment({{"Ballast", BALLAST_VERSION},
+                                {"CPU path", cpu_path()},
+                                {"CPU flags", fmt::format("{}", fmt::join(cpu_flags(), " "))},
+                                {"ranks", topology_.text()},
+                                {"threads per rank", options_.threads},
+                                {"transport", communicator_.name()},
+                                {"model", model_.text},
+                                {"parameters", recipe_.model.parameters()},
+                                {"GEMM peak, all ranks [GFLOP/s]", std::round(peak_flops_ / 1e8) / 10},
+                                {"planned memory per rank", bytes_text(summary.bytes_per_rank)}});
+  }
   if (main_rank()) log_info("GEMM peak measured on {} rank{} x {} thread{}: {:.1f} GFLOP/s in {}", topology_.ranks(), topology_.ranks() == 1 ? "" : "s", options_.threads,
                             options_.threads == 1 ? "" : "s", peak_flops_ / 1e9, name_of(recipe_.compute));
 }

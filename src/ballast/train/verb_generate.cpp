@@ -31,6 +31,23 @@ size_t printable_prefix(const std::string& bytes) {
   return bytes.size();
 }
 
+// Ids that the model has and the tokenizer has not (padding of the vocabulary, holes) are shown as U+FFFD.
+std::string decoded(const Tokenizer& tokenizer, std::span<const int32_t> ids) {
+  try {
+    return tokenizer.decode(ids);
+  } catch (const Error&) {
+    std::string text;
+    for (const int32_t& id : ids) {
+      try {
+        text += tokenizer.decode(std::span(&id, 1));
+      } catch (const Error&) {
+        text += "\xEF\xBF\xBD";
+      }
+    }
+    return text;
+  }
+}
+
 std::vector<int64_t> prompt_ids(const TextOptions& options, const Tokenizer& tokenizer, const WeightsSource& source) {
   std::vector<int32_t> ids;
   if (options.chat) {
@@ -65,31 +82,34 @@ int run_generate(const TextOptions& options) {
   generation.end_of_text = {tokenizer->end_of_text()};
   KvCache cache(weights.config(), 1, cache_capacity(weights.config(), static_cast<int64_t>(prompt.size()), options.tokens), weights.dtype());
   if (!options.json) std::cout << options.prompt << std::flush;
-  std::string pending;
+  // Text is decoded as a whole: a SentencePiece token alone would lose its space.
+  std::vector<int32_t> ids;
+  std::string text;
+  size_t printed = 0;
   const auto began = std::chrono::steady_clock::now();
   double first_s = 0;
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
   const Generation result = generate(weights, cache, prompt, generation, [&](int64_t id) {
     if (first_s == 0) first_s = seconds();
-    if (options.json || id >= tokenizer->vocab_size()) return true;
-    const auto one = static_cast<int32_t>(id);
-    pending += tokenizer->decode(std::span<const int32_t>(&one, 1));
-    const size_t ready = printable_prefix(pending);
-    std::cout << pending.substr(0, ready) << std::flush;
-    pending.erase(0, ready);
+    ids.push_back(static_cast<int32_t>(id));
+    if (options.json) return true;
+    text = decoded(*tokenizer, ids);
+    const size_t ready = printable_prefix(text);
+    if (ready > printed) {
+      std::cout << text.substr(printed, ready - printed) << std::flush;
+      printed = ready;
+    }
     return true;
   });
   const double total_s = seconds();
   const auto count = static_cast<double>(result.ids.size());
   if (options.json) {
-    std::vector<int32_t> ids;
-    for (int64_t id : result.ids) if (id < tokenizer->vocab_size()) ids.push_back(static_cast<int32_t>(id));
-    std::cout << nlohmann::json{{"prompt", options.prompt}, {"text", tokenizer->decode(ids)}, {"ids", result.ids}, {"stopped_by", name_of(result.reason)},
+    std::cout << nlohmann::json{{"prompt", options.prompt}, {"text", decoded(*tokenizer, std::vector<int32_t>(result.ids.begin(), result.ids.end()))}, {"ids", result.ids}, {"stopped_by", name_of(result.reason)},
                                 {"first_token_s", first_s}, {"tokens_per_s", total_s > first_s ? (count - 1) / (total_s - first_s) : 0.0}}
                      .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
               << "\n";
   } else {
-    std::cout << pending << std::endl;
+    std::cout << text.substr(printed) << std::endl;
     log_info("{} tokens, stopped by {}; first after {:.3f} s, then {:.1f} tokens/s", result.ids.size(), name_of(result.reason), first_s,
              total_s > first_s ? (count - 1) / (total_s - first_s) : 0.0);
   }
