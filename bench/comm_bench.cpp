@@ -1,5 +1,6 @@
-// Exchange rates by back end, ranks and message size: every rank sends to the next and receives from the one before. Also collectives, the
-// control plane and codecs. A thread of the benchmark is a rank; Gloo's ranks talk over loopback TCP as processes do.
+// Exchange rates by back end, ranks and message size: every rank sends to the next and receives from the one before.
+// Also collectives, the control plane and codecs. A thread of the benchmark is a rank; Gloo's ranks talk over loopback
+// TCP as processes do.
 #include <benchmark/benchmark.h>
 
 #include <numeric>
@@ -13,7 +14,9 @@ namespace {
 
 std::vector<std::unique_ptr<Communicator>> communicators;
 
-void set_up_in_process(const benchmark::State& state) { communicators = make_in_process(Topology::flat(state.threads())); }
+void set_up_in_process(const benchmark::State& state) {
+  communicators = make_in_process(Topology::flat(state.threads()));
+}
 
 void set_up_gloo(const benchmark::State& state) {
   const int ranks = state.threads();
@@ -61,7 +64,9 @@ void reduce(benchmark::State& state) {
   std::iota(members.begin(), members.end(), 0);
   std::vector<float> source(static_cast<size_t>(part * ranks), 1.f), result(static_cast<size_t>(part));
   std::vector<char> wire(static_cast<size_t>(reduce_wire_bytes(codec, ranks, part)));
-  for (auto _ : state) reduce_scatter(communicator, {members, rank, 1, {"bench", 0}}, codec, source.data(), part, result.data(), false, wire.data());
+  for (auto _ : state)
+    reduce_scatter(communicator, {members, rank, 1, {"bench", 0}}, codec, source.data(), part, result.data(), false,
+                   wire.data());
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * part * 4 * ranks);
 }
 
@@ -84,8 +89,14 @@ void codec(benchmark::State& state, const char* name) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * elements * 4);
 }
 
-#define BALLAST_BENCH(function, backend)                                                                                         \
-  BENCHMARK(function)->Name(#function "/" #backend)->Setup(set_up_##backend)->Teardown(tear_down)->Threads(2)->Threads(4)->UseRealTime()
+#define BALLAST_BENCH(function, backend) \
+  BENCHMARK(function)                    \
+      ->Name(#function "/" #backend)     \
+      ->Setup(set_up_##backend)          \
+      ->Teardown(tear_down)              \
+      ->Threads(2)                       \
+      ->Threads(4)                       \
+      ->UseRealTime()
 BALLAST_BENCH(exchange, in_process)->Arg(8)->Arg(4 << 10)->Arg(64 << 10)->Arg(1 << 20)->Arg(16 << 20);
 BALLAST_BENCH(exchange, gloo)->Arg(8)->Arg(4 << 10)->Arg(64 << 10)->Arg(1 << 20)->Arg(16 << 20);
 BALLAST_BENCH(reduce, in_process)->Arg(64 << 10)->Arg(4 << 20);

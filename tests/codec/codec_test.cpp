@@ -1,4 +1,5 @@
-// Codecs by value: exhaustive over all two-byte patterns, against an independent rounding, and the vector kernels against the scalar ones.
+// Codecs by value: exhaustive over all two-byte patterns, against an independent rounding, and the vector kernels
+// against the scalar ones.
 #include "ballast/codec/codec.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,8 @@ namespace {
 
 uint32_t bits(float value) { return std::bit_cast<uint32_t>(value); }
 
-// All finite values of a two-byte format in rising order of the positive half, to find neighbours without rounding arithmetic.
+// All finite values of a two-byte format in rising order of the positive half, to find neighbours without rounding
+// arithmetic.
 double value_of(bool bf16, uint16_t half) { return bf16 ? float_from_bf16(half) : float_from_fp16(half); }
 
 // Round to nearest even by search among the format's values.
@@ -44,15 +46,35 @@ uint16_t nearest_even(bool bf16, float value) {
 std::vector<float> nasty_values() {
   std::vector<float> values;
   std::mt19937 random(7);
-  for (int i = 0; i < 200000; ++i) values.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));  // every exponent
-  for (uint32_t half = 0; half < 0x10000; ++half) {  // each value of both formats, the ties between neighbours and one bit beside them
-    for (const uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) values.push_back(std::bit_cast<float>((half << 16) | low));
+  for (int i = 0; i < 200000; ++i)
+    values.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));  // every exponent
+  for (uint32_t half = 0; half < 0x10000;
+       ++half) {  // each value of both formats, the ties between neighbours and one bit beside them
+    for (const uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+      values.push_back(std::bit_cast<float>((half << 16) | low));
     const uint32_t single = bits(float_from_fp16(static_cast<uint16_t>(half)));
-    for (const uint32_t offset : {0u, 1u, 0xfffu, 0x1000u, 0x1001u, 0x1fffu}) values.push_back(std::bit_cast<float>(single + offset));
+    for (const uint32_t offset : {0u, 1u, 0xfffu, 0x1000u, 0x1001u, 0x1fffu})
+      values.push_back(std::bit_cast<float>(single + offset));
   }
-  for (const float value : {0.f, -0.f, 65504.f, 65519.996f, 65520.f, 65536.f, 0x1p-24f, 0x1p-25f, 0x1.8p-25f, -0x1p-25f, 0x1p-26f, 0x1p-14f,
-                            0x1.ffcp-15f, 0x1.ffep-15f, 1e-45f, 3.4028235e38f, std::numeric_limits<float>::infinity(),
-                            -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(),
+  for (const float value : {0.f,
+                            -0.f,
+                            65504.f,
+                            65519.996f,
+                            65520.f,
+                            65536.f,
+                            0x1p-24f,
+                            0x1p-25f,
+                            0x1.8p-25f,
+                            -0x1p-25f,
+                            0x1p-26f,
+                            0x1p-14f,
+                            0x1.ffcp-15f,
+                            0x1.ffep-15f,
+                            1e-45f,
+                            3.4028235e38f,
+                            std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN(),
                             std::numeric_limits<float>::signaling_NaN()})
     values.push_back(value);
   return values;
@@ -119,7 +141,8 @@ TEST_P(HalfTest, KernelsEqualTheScalarReferenceAtEveryLengthAndOffset) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, HalfTest, testing::Bool(), [](const auto& info) { return info.param ? "bf16" : "fp16"; });
+INSTANTIATE_TEST_SUITE_P(Formats, HalfTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "bf16" : "fp16"; });
 
 TEST(Codec, WritesExactlyItsEncodedSizeAndConcatenates) {
   const std::vector<float> values = nasty_values();

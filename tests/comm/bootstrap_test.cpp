@@ -1,4 +1,5 @@
-// Recorded environments of torchrun, Open MPI and Slurm, and what is wrong with broken ones; ranks that were started differently.
+// Recorded environments of torchrun, Open MPI and Slurm, and what is wrong with broken ones; ranks that were started
+// differently.
 #include "ballast/comm/bootstrap.h"
 
 #include <gmock/gmock.h>
@@ -14,14 +15,32 @@ namespace {
 
 using testing::HasSubstr;
 
-const Environment kTorchrun{{"LOCAL_RANK", "1"},      {"RANK", "5"},           {"GROUP_RANK", "1"},          {"LOCAL_WORLD_SIZE", "4"}, {"WORLD_SIZE", "8"},
-                            {"MASTER_ADDR", "node0"}, {"MASTER_PORT", "29511"}, {"TORCHELASTIC_RESTART_COUNT", "2"}, {"TORCHELASTIC_RUN_ID", "none"},
-                            {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"OMP_NUM_THREADS", "1"}};
-const Environment kOpenMpi{{"OMPI_COMM_WORLD_RANK", "2"},       {"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
-                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}, {"PMIX_RANK", "2"},            {"PMIX_NAMESPACE", "1234567"},
+const Environment kTorchrun{{"LOCAL_RANK", "1"},
+                            {"RANK", "5"},
+                            {"GROUP_RANK", "1"},
+                            {"LOCAL_WORLD_SIZE", "4"},
+                            {"WORLD_SIZE", "8"},
+                            {"MASTER_ADDR", "node0"},
+                            {"MASTER_PORT", "29511"},
+                            {"TORCHELASTIC_RESTART_COUNT", "2"},
+                            {"TORCHELASTIC_RUN_ID", "none"},
+                            {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                            {"OMP_NUM_THREADS", "1"}};
+const Environment kOpenMpi{{"OMPI_COMM_WORLD_RANK", "2"},
+                           {"OMPI_COMM_WORLD_SIZE", "3"},
+                           {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+                           {"PMIX_RANK", "2"},
+                           {"PMIX_NAMESPACE", "1234567"},
                            {"OMPI_MCA_orte_bound_at_launch", "1"}};
-const Environment kSlurm{{"SLURM_PROCID", "6"},          {"SLURM_NTASKS", "7"},  {"SLURM_LOCALID", "2"}, {"SLURM_NODEID", "2"},
-                         {"SLURM_TASKS_PER_NODE", "2(x2),3"}, {"SLURM_JOB_ID", "998"}, {"SLURM_STEP_ID", "0"},  {"SLURM_STEP_NODELIST", "gpu[07-08,12]"},
+const Environment kSlurm{{"SLURM_PROCID", "6"},
+                         {"SLURM_NTASKS", "7"},
+                         {"SLURM_LOCALID", "2"},
+                         {"SLURM_NODEID", "2"},
+                         {"SLURM_TASKS_PER_NODE", "2(x2),3"},
+                         {"SLURM_JOB_ID", "998"},
+                         {"SLURM_STEP_ID", "0"},
+                         {"SLURM_STEP_NODELIST", "gpu[07-08,12]"},
                          {"SLURM_JOB_NODELIST", "gpu[01-20]"}};
 
 TEST(Bootstrap, ReadsTorchrun) {
@@ -69,7 +88,8 @@ TEST(Bootstrap, ReadsSlurm) {
 
 TEST(Bootstrap, WithoutALauncherItIsOneRankAlone) {
   // A batch script of Slurm that did not use srun has no step.
-  for (const Environment& environment : {Environment{}, Environment{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}}}) {
+  for (const Environment& environment :
+       {Environment{}, Environment{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}}}) {
     const Membership me = detect_membership(environment);
     EXPECT_EQ(me.ranks, 1);
     EXPECT_EQ(me.rank, 0);
@@ -143,7 +163,12 @@ TEST(Bootstrap, BrokenEnvironmentsAreRefusedByName) {
 
 TEST(Bootstrap, ContradictionsBetweenLaunchersAreRefused) {
   Environment both = kOpenMpi;
-  for (const auto& [name, value] : Environment{{"RANK", "0"}, {"WORLD_SIZE", "3"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "3"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}})
+  for (const auto& [name, value] : Environment{{"RANK", "0"},
+                                               {"WORLD_SIZE", "3"},
+                                               {"LOCAL_RANK", "0"},
+                                               {"LOCAL_WORLD_SIZE", "3"},
+                                               {"MASTER_ADDR", "a"},
+                                               {"MASTER_PORT", "1"}})
     both[name] = value;
   EXPECT_THROW(detect_membership(both), Error);
   both["RANK"] = both["LOCAL_RANK"] = "2";
@@ -159,15 +184,17 @@ TEST(Bootstrap, OpenMpiOverSeveralHostsNeedsAMaster) {
 }
 
 TEST(Bootstrap, FirstHostOfNodeLists) {
-  for (const auto& [list, host] : std::map<std::string, std::string>{{"login1", "login1"},
-                                                                       {"a,b,c", "a"},
-                                                                       {"gpu[07-09,12],login1", "gpu07"},
-                                                                       {"gpu[3]", "gpu3"},
-                                                                       {"r[1-2]n[04-07]-ib,x", "r1n04-ib"},
-                                                                       {"node-[001,005].cluster.org", "node-001.cluster.org"}}) {
+  for (const auto& [list, host] :
+       std::map<std::string, std::string>{{"login1", "login1"},
+                                          {"a,b,c", "a"},
+                                          {"gpu[07-09,12],login1", "gpu07"},
+                                          {"gpu[3]", "gpu3"},
+                                          {"r[1-2]n[04-07]-ib,x", "r1n04-ib"},
+                                          {"node-[001,005].cluster.org", "node-001.cluster.org"}}) {
     EXPECT_EQ(first_host(list), host);
   }
-  for (const char* list : {"", ",a", "a[", "a[1-2", "a]1[", "a[]", "a[x-2]", "a[-3]", "[", "]"}) EXPECT_THROW(first_host(list), Error) << list;
+  for (const char* list : {"", ",a", "a[", "a[1-2", "a]1[", "a[]", "a[x-2]", "a[-3]", "[", "]"})
+    EXPECT_THROW(first_host(list), Error) << list;
 }
 
 TEST(Bootstrap, CoresAreSharedByTheRanksOfAHost) {
@@ -194,7 +221,9 @@ TEST(Agreement, NamesTheFirstItemThatDiffersAndBothRanks) {
     EXPECT_THAT(error, HasSubstr("peer lost: rank 0 and rank 2 were started differently: 'data' differs"));
     EXPECT_THAT(error, HasSubstr("77 on rank 0, 9f on rank 2"));
   }
-  for (const std::string& error : errors_of_ranks(Topology::flat(3), [](Communicator& communicator) { check_same(communicator, {{"binary", "1"}}); }))
+  for (const std::string& error : errors_of_ranks(Topology::flat(3), [](Communicator& communicator) {
+         check_same(communicator, {{"binary", "1"}});
+       }))
     EXPECT_EQ(error, "");
   const auto missing = errors_of_ranks(Topology::flat(2), [](Communicator& communicator) {
     std::vector<std::pair<std::string, std::string>> items{{"binary", "1"}};

@@ -12,7 +12,8 @@
 namespace ballast {
 namespace {
 
-// Element i of what a rank contributes: all exponents between 2^-8 and 2^8, both signs, so that the order of sums shows.
+// Element i of what a rank contributes: all exponents between 2^-8 and 2^8, both signs, so that the order of sums
+// shows.
 std::vector<float> contribution(int64_t rank, int64_t elements) {
   std::mt19937 random(static_cast<unsigned>(1000 + rank));
   std::vector<float> values(static_cast<size_t>(elements));
@@ -47,21 +48,25 @@ TEST_P(CollectivesTest, ReduceScatterSumsInMemberOrderAndCountsItsBytes) {
     for (int64_t rank = 0; rank < ranks; ++rank) sources.push_back(contribution(rank, ranks * part));
     const auto expected = [&](int64_t index) {
       float sum = through(codec, sources[0][static_cast<size_t>(index)]);
-      for (int64_t rank = 1; rank < ranks; ++rank) sum += through(codec, sources[static_cast<size_t>(rank)][static_cast<size_t>(index)]);
+      for (int64_t rank = 1; rank < ranks; ++rank)
+        sum += through(codec, sources[static_cast<size_t>(rank)][static_cast<size_t>(index)]);
       return sum;
     };
     const auto errors = errors_of_ranks(Topology::flat(ranks), [&](Communicator& communicator) {
       const int64_t rank = communicator.rank();
       std::vector<char> wire(static_cast<size_t>(reduce_wire_bytes(codec, ranks, part)));
-      std::vector<float> source = sources[static_cast<size_t>(rank)], apart(static_cast<size_t>(part), 0.f), added(static_cast<size_t>(part), 3.f);
+      std::vector<float> source = sources[static_cast<size_t>(rank)], apart(static_cast<size_t>(part), 0.f),
+                         added(static_cast<size_t>(part), 3.f);
       const Hop hop{members, rank, 7, {"reduce", 1}};
       reduce_scatter(communicator, hop, codec, source.data(), part, apart.data(), false, wire.data());
       reduce_scatter(communicator, hop, codec, source.data(), part, added.data(), true, wire.data());
       EXPECT_EQ(source, sources[static_cast<size_t>(rank)]);
-      reduce_scatter(communicator, hop, codec, source.data(), part, source.data() + rank * part, false, wire.data());  // in place
+      reduce_scatter(communicator, hop, codec, source.data(), part, source.data() + rank * part, false,
+                     wire.data());  // in place
       for (int64_t i = 0; i < part; ++i) {
         const float sum = expected(rank * part + i);
-        ASSERT_EQ(std::bit_cast<uint32_t>(apart[static_cast<size_t>(i)]), std::bit_cast<uint32_t>(sum)) << "element " << i;
+        ASSERT_EQ(std::bit_cast<uint32_t>(apart[static_cast<size_t>(i)]), std::bit_cast<uint32_t>(sum))
+            << "element " << i;
         ASSERT_EQ(added[static_cast<size_t>(i)], 3.f + sum);
         ASSERT_EQ(source[static_cast<size_t>(rank * part + i)], sum);
       }
@@ -84,7 +89,8 @@ TEST_P(CollectivesTest, GatherFillsEveryPart) {
   for (const int64_t part : sizes_for(ranks)) {
     const int64_t bytes = codec.encoded_bytes(part);
     std::vector<char> expected(static_cast<size_t>(ranks * bytes));
-    for (int64_t rank = 0; rank < ranks; ++rank) codec.encode(contribution(rank, part).data(), part, expected.data() + rank * bytes);
+    for (int64_t rank = 0; rank < ranks; ++rank)
+      codec.encode(contribution(rank, part).data(), part, expected.data() + rank * bytes);
     const auto errors = errors_of_ranks(Topology::flat(ranks), [&](Communicator& communicator) {
       const int64_t rank = communicator.rank();
       std::vector<char> buffer(expected.size(), 0x55);
@@ -112,9 +118,15 @@ TEST(Collectives, BlockLongerThanTheCacheBlockStillSums) {
   class Wide final : public Codec {
    public:
     const CodecSpec& spec() const override { return spec_; }
-    void encode(const float* source, int64_t elements, void* encoded) const override { bf16_.encode(source, elements, encoded); }
-    void decode(const void* encoded, int64_t elements, float* result) const override { bf16_.decode(encoded, elements, result); }
-    void decode_add(const void* encoded, int64_t elements, float* result) const override { bf16_.decode_add(encoded, elements, result); }
+    void encode(const float* source, int64_t elements, void* encoded) const override {
+      bf16_.encode(source, elements, encoded);
+    }
+    void decode(const void* encoded, int64_t elements, float* result) const override {
+      bf16_.decode(encoded, elements, result);
+    }
+    void decode_add(const void* encoded, int64_t elements, float* result) const override {
+      bf16_.decode_add(encoded, elements, result);
+    }
 
    private:
     CodecSpec spec_{"bf16", 5000};
@@ -125,9 +137,11 @@ TEST(Collectives, BlockLongerThanTheCacheBlockStillSums) {
   const int64_t part = 12345;
   const auto errors = errors_of_ranks(Topology::flat(2), [&](Communicator& communicator) {
     std::vector<float> source(2 * part), result(part);
-    for (int64_t i = 0; i < 2 * part; ++i) source[static_cast<size_t>(i)] = static_cast<float>((i + communicator.rank()) % 64);
+    for (int64_t i = 0; i < 2 * part; ++i)
+      source[static_cast<size_t>(i)] = static_cast<float>((i + communicator.rank()) % 64);
     std::vector<char> wire(static_cast<size_t>(reduce_wire_bytes(codec, 2, part)));
-    reduce_scatter(communicator, {members, communicator.rank(), 1, {"reduce", 0}}, codec, source.data(), part, result.data(), false, wire.data());
+    reduce_scatter(communicator, {members, communicator.rank(), 1, {"reduce", 0}}, codec, source.data(), part,
+                   result.data(), false, wire.data());
     for (int64_t i = 0; i < part; ++i) {
       const int64_t at = communicator.rank() * part + i;
       ASSERT_EQ(result[static_cast<size_t>(i)], static_cast<float>(at % 64 + (at + 1) % 64));
@@ -136,7 +150,8 @@ TEST(Collectives, BlockLongerThanTheCacheBlockStillSums) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
-// A hierarchical all-reduce as hops: reduce inner hop first, gather outer hop first. Values exact (small integers), bytes by formula per level.
+// A hierarchical all-reduce as hops: reduce inner hop first, gather outer hop first. Values exact (small integers),
+// bytes by formula per level.
 TEST(Collectives, HopsOverEveryLevelReduceAndGatherTheWholeAndCountPerLevel) {
   const std::vector<std::vector<int64_t>> shapes{{2, 2}, {3, 2}, {2, 2, 2}, {4}, {1, 3}, {2, 3, 1}};
   for (const auto& shape : shapes) {
@@ -153,7 +168,8 @@ TEST(Collectives, HopsOverEveryLevelReduceAndGatherTheWholeAndCountPerLevel) {
     const auto errors = errors_of_ranks(topology, [&](Communicator& communicator) {
       const int64_t rank = communicator.rank();
       std::vector<float> buffer(static_cast<size_t>(ranks * part));
-      for (size_t i = 0; i < buffer.size(); ++i) buffer[i] = static_cast<float>(static_cast<int64_t>(i % 101) * (rank + 1));
+      for (size_t i = 0; i < buffer.size(); ++i)
+        buffer[i] = static_cast<float>(static_cast<int64_t>(i % 101) * (rank + 1));
       const Codec& codec = codec_for(parse_codec("fp32"));
       std::vector<char> wire(static_cast<size_t>(reduce_wire_bytes(codec, ranks, ranks * part)));
       float* own = buffer.data();
@@ -162,8 +178,8 @@ TEST(Collectives, HopsOverEveryLevelReduceAndGatherTheWholeAndCountPerLevel) {
         const auto members = topology.hop_members(rank, level);
         const int64_t index = topology.coordinate(rank, level);
         elements /= static_cast<int64_t>(members.size());
-        reduce_scatter(communicator, {members, index, static_cast<uint64_t>(level), {"reduce", 0}}, codec, own, elements, own + index * elements, false,
-                       wire.data());
+        reduce_scatter(communicator, {members, index, static_cast<uint64_t>(level), {"reduce", 0}}, codec, own,
+                       elements, own + index * elements, false, wire.data());
         own += index * elements;
       }
       EXPECT_EQ(own - buffer.data(), topology.shard_index(rank, topology.outermost()) * part);
@@ -174,7 +190,8 @@ TEST(Collectives, HopsOverEveryLevelReduceAndGatherTheWholeAndCountPerLevel) {
         gather(communicator, {members, index, static_cast<uint64_t>(10 + level), {"gather", 0}}, own, elements * 4);
         elements *= static_cast<int64_t>(members.size());
       }
-      for (size_t i = 0; i < buffer.size(); ++i) ASSERT_EQ(buffer[i], static_cast<float>(static_cast<int64_t>(i % 101) * ranks * (ranks + 1) / 2));
+      for (size_t i = 0; i < buffer.size(); ++i)
+        ASSERT_EQ(buffer[i], static_cast<float>(static_cast<int64_t>(i % 101) * ranks * (ranks + 1) / 2));
       EXPECT_EQ(communicator.bytes_sent(), formula) << topology.text();
     });
     for (const std::string& error : errors) ASSERT_EQ(error, "") << topology.text();
@@ -189,7 +206,8 @@ TEST(Collectives, AllSumIsExactAndNotCounted) {
         const std::vector<int64_t> mine{rank + 1, (int64_t{1} << 60) - rank, -rank, round};
         const auto sum = all_sum(communicator, mine, "tokens");
         const int64_t triangle = ranks * (ranks - 1) / 2;
-        const int64_t large = static_cast<int64_t>((static_cast<uint64_t>(ranks) << 60) - static_cast<uint64_t>(triangle));
+        const int64_t large =
+            static_cast<int64_t>((static_cast<uint64_t>(ranks) << 60) - static_cast<uint64_t>(triangle));
         ASSERT_EQ(sum, (std::vector<int64_t>{triangle + ranks, large, -triangle, round * ranks}));
       }
       EXPECT_TRUE(all_sum(communicator, {}, "nothing").empty());

@@ -47,7 +47,8 @@ TEST(InProcess, MessagesOfOnePairArriveInOrderInPiecesAndBothWaysAtOnce) {
           const int64_t me = communicator.rank(), other = 1 - me;
           const auto pattern = [&](int64_t rank, int64_t message) {
             std::vector<char> data(static_cast<size_t>(bytes));
-            for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<char>(i * 7 + i / 251 + static_cast<size_t>(rank * 31 + message * 57));
+            for (size_t i = 0; i < data.size(); ++i)
+              data[i] = static_cast<char>(i * 7 + i / 251 + static_cast<size_t>(rank * 31 + message * 57));
             return data;
           };
           std::vector<char> a = pattern(me, 0), b = pattern(me, 1), c(a.size()), d(a.size());
@@ -77,7 +78,8 @@ TEST(InProcess, LanesExchangeAtOnceWithTheirOwnTags) {
           const int64_t next = (me + 1) % ranks, previous = (me + ranks - 1) % ranks;
           const Send send{next, mine, 16};
           const Receive receive{previous, got, 16};
-          communicator.exchange({&send, 1}, {&receive, 1}, static_cast<uint64_t>(lane), {"ring", static_cast<uint64_t>(round)});
+          communicator.exchange({&send, 1}, {&receive, 1}, static_cast<uint64_t>(lane),
+                                {"ring", static_cast<uint64_t>(round)});
           if (got[0] != previous * 1000000 + lane * 1000 + round || got[1] != lane) ++wrong;
         }
       });
@@ -93,7 +95,9 @@ TEST(InProcess, TextsOfAnyLengthGatherByRank) {
   for (const int64_t ranks : {1, 2, 5, 8}) {
     const auto errors = errors_of_ranks(Topology::flat(ranks), [&](Communicator& communicator) {
       for (int round = 0; round < 20; ++round) {
-        const auto text_of = [&](int64_t rank) { return std::string(static_cast<size_t>(rank * 100000 % 70001), static_cast<char>('a' + (rank + round) % 26)); };
+        const auto text_of = [&](int64_t rank) {
+          return std::string(static_cast<size_t>(rank * 100000 % 70001), static_cast<char>('a' + (rank + round) % 26));
+        };
         const auto texts = communicator.all_gather_text(text_of(communicator.rank()), "texts");
         ASSERT_EQ(texts.size(), static_cast<size_t>(ranks));
         for (int64_t rank = 0; rank < ranks; ++rank) ASSERT_EQ(texts[static_cast<size_t>(rank)], text_of(rank));
@@ -113,27 +117,30 @@ TEST(InProcess, AnAbortEndsEveryWaitingRankWithItsReason) {
     communicator.exchange({}, {&receive, 1}, 4, {"reduce block.3", 117});
   });
   for (const size_t rank : {0, 1, 3}) {
-    EXPECT_THAT(errors[rank], HasSubstr("peer lost: rank 2 is lost to rank " + std::to_string(rank) + " in 'reduce block.3' (sequence 117)"));
+    EXPECT_THAT(errors[rank], HasSubstr("peer lost: rank 2 is lost to rank " + std::to_string(rank) +
+                                        " in 'reduce block.3' (sequence 117)"));
     EXPECT_THAT(errors[rank], HasSubstr("loss is not finite"));
   }
 }
 
 TEST(InProcess, TheDeadlineNamesThePeerThePurposeAndTheSequence) {
-  const auto errors = errors_of_ranks(
-      Topology::flat(3),
-      [](Communicator& communicator) {
-        if (communicator.rank() == 1) return;  // never comes
-        std::vector<char> large(1 << 20);      // a send that waits for its receiver
-        int64_t value = 0;
-        const Send send{1, large.data(), 1 << 20};
-        const Receive receive{1, &value, 8};
-        if (communicator.rank() == 0) communicator.exchange({&send, 1}, {}, 4, {"gather embedding", 12});
-        if (communicator.rank() == 2) communicator.exchange({}, {&receive, 1}, 5, {"gather embedding", 12});
-      },
-      {std::chrono::milliseconds(200)});
+  const auto errors = errors_of_ranks(Topology::flat(3),
+                                      [](Communicator& communicator) {
+                                        if (communicator.rank() == 1) return;  // never comes
+                                        std::vector<char> large(1 << 20);      // a send that waits for its receiver
+                                        int64_t value = 0;
+                                        const Send send{1, large.data(), 1 << 20};
+                                        const Receive receive{1, &value, 8};
+                                        if (communicator.rank() == 0)
+                                          communicator.exchange({&send, 1}, {}, 4, {"gather embedding", 12});
+                                        if (communicator.rank() == 2)
+                                          communicator.exchange({}, {&receive, 1}, 5, {"gather embedding", 12});
+                                      },
+                                      {std::chrono::milliseconds(200)});
   EXPECT_EQ(errors[1], "");
   for (const size_t rank : {0, 2}) {
-    EXPECT_THAT(errors[rank], HasSubstr("rank 1 is lost to rank " + std::to_string(rank) + " in 'gather embedding' (sequence 12)"));
+    EXPECT_THAT(errors[rank],
+                HasSubstr("rank 1 is lost to rank " + std::to_string(rank) + " in 'gather embedding' (sequence 12)"));
     EXPECT_THAT(errors[rank], HasSubstr("no answer within 0.2 s"));
   }
 }
@@ -186,7 +193,8 @@ TEST(InProcess, ItsBackEndHasTheCollectivesOfC10d) {
       backend->broadcast(word, root)->wait();
       if (!word[0].equal(at::full({2}, 2, at::kLong))) errors[static_cast<size_t>(rank)] += "broadcast ";
       std::vector<at::Tensor> mine{at::full({1}, rank, at::kInt)};
-      std::vector<std::vector<at::Tensor>> all{{at::zeros({1}, at::kInt), at::zeros({1}, at::kInt), at::zeros({1}, at::kInt)}};
+      std::vector<std::vector<at::Tensor>> all{
+          {at::zeros({1}, at::kInt), at::zeros({1}, at::kInt), at::zeros({1}, at::kInt)}};
       backend->allgather(all, mine)->wait();
       for (int peer = 0; peer < ranks; ++peer) {
         if (all[0][static_cast<size_t>(peer)].item<int>() != peer) errors[static_cast<size_t>(rank)] += "allgather ";

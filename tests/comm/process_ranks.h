@@ -33,8 +33,8 @@ inline int take_port(int& port, bool listening) {
 }
 
 struct Ended {
-  int code = -1;    // exit code, or -signal
-  std::string text; // standard output and error
+  int code = -1;     // exit code, or -signal
+  std::string text;  // standard output and error
   bool in_time = true;
 };
 
@@ -89,7 +89,8 @@ class ProcessRank {
   std::string path_;
 };
 
-// `ranks` processes in one role. `absent` is not started; `stopped` is expected to stop itself and is killed once the others have ended.
+// `ranks` processes in one role. `absent` is not started; `stopped` is expected to stop itself and is killed once the
+// others have ended.
 inline std::vector<Ended> run_processes(int ranks, const std::string& role, int absent = -1, int stopped = -1) {
   int port = 0;
   const int fd = take_port(port, false);

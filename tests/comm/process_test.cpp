@@ -23,12 +23,15 @@ void expect_named(const std::vector<Ended>& ended, size_t lost) {
     if (rank == lost) continue;
     EXPECT_TRUE(ended[rank].in_time) << "rank " << rank << " hung";
     EXPECT_EQ(ended[rank].code, kPeerLost) << "rank " << rank << ": " << ended[rank].text;
-    EXPECT_THAT(ended[rank].text, HasSubstr("rank " + std::to_string(lost) + " is lost to rank " + std::to_string(rank) + " in 'gather block.3' (sequence "));
+    EXPECT_THAT(ended[rank].text, HasSubstr("rank " + std::to_string(lost) + " is lost to rank " +
+                                            std::to_string(rank) + " in 'gather block.3' (sequence "));
   }
 }
 
 class GlooValues : public testing::TestWithParam<int> {};
-TEST_P(GlooValues, CollectivesLanesAndAgreementsHaveTheRightValues) { expect_all_well(run_processes(GetParam(), "values")); }
+TEST_P(GlooValues, CollectivesLanesAndAgreementsHaveTheRightValues) {
+  expect_all_well(run_processes(GetParam(), "values"));
+}
 INSTANTIATE_TEST_SUITE_P(Ranks, GlooValues, testing::Values(2, 3, 4));
 
 TEST(Gloo, AKilledRankIsNamedByAllOthers) {
@@ -49,7 +52,8 @@ TEST(Gloo, ARankThatFailsTellsTheOthersWhy) {
   EXPECT_EQ(ended[1].code, 7) << ended[1].text;
   for (const size_t rank : {0, 2}) {
     EXPECT_EQ(ended[rank].code, kPeerLost) << ended[rank].text;
-    EXPECT_THAT(ended[rank].text, HasSubstr("rank 1 is lost to rank " + std::to_string(rank) + " in 'reduce block.0' (sequence 44)"));
+    EXPECT_THAT(ended[rank].text,
+                HasSubstr("rank 1 is lost to rank " + std::to_string(rank) + " in 'reduce block.0' (sequence 44)"));
     EXPECT_THAT(ended[rank].text, HasSubstr("loss is not finite at step 3"));
   }
 }
@@ -67,7 +71,11 @@ TEST(Gloo, ARankThatNeverComesIsNamed) {
 TEST(Gloo, APortInUseIsSaid) {
   int port = 0;
   const int fd = take_port(port, true);
-  ProcessRank process("meet", {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}, {"MASTER_ADDR", "127.0.0.1"},
+  ProcessRank process("meet", {{"RANK", "0"},
+                               {"WORLD_SIZE", "1"},
+                               {"LOCAL_RANK", "0"},
+                               {"LOCAL_WORLD_SIZE", "1"},
+                               {"MASTER_ADDR", "127.0.0.1"},
                                {"MASTER_PORT", std::to_string(port)}});
   const Ended ended = process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(90));
   close(fd);
@@ -78,8 +86,13 @@ TEST(Gloo, APortInUseIsSaid) {
 TEST(Gloo, AnUnknownInterfaceIsRefusedWithTheList) {
   int port = 0;
   close(take_port(port, false));
-  ProcessRank process("meet", {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}, {"MASTER_ADDR", "127.0.0.1"},
-                               {"MASTER_PORT", std::to_string(port)}, {"GLOO_SOCKET_IFNAME", "nosuch7"}});
+  ProcessRank process("meet", {{"RANK", "0"},
+                               {"WORLD_SIZE", "1"},
+                               {"LOCAL_RANK", "0"},
+                               {"LOCAL_WORLD_SIZE", "1"},
+                               {"MASTER_ADDR", "127.0.0.1"},
+                               {"MASTER_PORT", std::to_string(port)},
+                               {"GLOO_SOCKET_IFNAME", "nosuch7"}});
   const Ended ended = process.wait(std::chrono::steady_clock::now() + std::chrono::seconds(90));
   EXPECT_EQ(ended.code, 2) << ended.text;
   EXPECT_THAT(ended.text, HasSubstr("no network interface 'nosuch7'"));
@@ -94,8 +107,9 @@ Ended launched(const std::string& role) {
 TEST(Launcher, PrefixesTheLinesOfAllRanksButTheFirst) {
   const Ended ended = launched("say-well");
   EXPECT_EQ(ended.code, 0) << ended.text;
-  for (const char* line : {"rank 0 of 3 by ballast launcher\nsecond line\n", "[1] rank 1 of 3 by ballast launcher\n", "[1] second line\n", "[2] second line\n",
-                           "[2] no newline at the end\n", "[1] to standard error\n"}) {
+  for (const char* line :
+       {"rank 0 of 3 by ballast launcher\nsecond line\n", "[1] rank 1 of 3 by ballast launcher\n", "[1] second line\n",
+        "[2] second line\n", "[2] no newline at the end\n", "[1] to standard error\n"}) {
     EXPECT_THAT(ended.text, HasSubstr(line));
   }
   EXPECT_EQ(ended.text.find("[0]"), std::string::npos);
@@ -127,7 +141,9 @@ TEST(Launcher, PassesSignalsOn) {
   ProcessRank process("launch-say-long", {});
   for (int i = 0; i < 3000; ++i) {  // until all three are there
     const std::string text = process.text();
-    if (text.find("rank 0 of 3") != std::string::npos && text.find("[1] second") != std::string::npos && text.find("[2] second") != std::string::npos) break;
+    if (text.find("rank 0 of 3") != std::string::npos && text.find("[1] second") != std::string::npos &&
+        text.find("[2] second") != std::string::npos)
+      break;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   kill(process.pid(), SIGTERM);

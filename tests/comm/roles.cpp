@@ -32,7 +32,8 @@ struct World {
     GlooOptions options = with_deadline(deadline_ms);
     options.common.longest_message = longest_message;
     const int64_t ranks = membership.ranks;
-    const Topology topology = ranks % 2 == 0 ? Topology({{"pair", 2, {}, {}}, {"node", ranks / 2, {}, {}}}) : Topology::flat(ranks);
+    const Topology topology =
+        ranks % 2 == 0 ? Topology({{"pair", 2, {}, {}}, {"node", ranks / 2, {}, {}}}) : Topology::flat(ranks);
     communicator = make_gloo(topology, membership, options);
   }
 };
@@ -49,9 +50,11 @@ int values() {
     const Codec& codec = codec_for(parse_codec(name));
     for (const int64_t part : {int64_t{0}, int64_t{1}, ranks + 1, int64_t{4099}, int64_t{100003}}) {
       std::vector<float> source(static_cast<size_t>(ranks * part)), result(static_cast<size_t>(part), -1.f);
-      for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<float>(static_cast<int64_t>(i % 50) * (rank + 1));
+      for (size_t i = 0; i < source.size(); ++i)
+        source[i] = static_cast<float>(static_cast<int64_t>(i % 50) * (rank + 1));
       std::vector<char> wire(static_cast<size_t>(reduce_wire_bytes(codec, ranks, part)));
-      reduce_scatter(communicator, {members, rank, 1, {"reduce", 1}}, codec, source.data(), part, result.data(), false, wire.data());
+      reduce_scatter(communicator, {members, rank, 1, {"reduce", 1}}, codec, source.data(), part, result.data(), false,
+                     wire.data());
       std::vector<float> whole(static_cast<size_t>(ranks * part), -1.f);
       std::copy(result.begin(), result.end(), whole.begin() + rank * part);
       gather(communicator, {members, rank, 2, {"gather", 2}}, whole.data(), part * 4);
@@ -64,26 +67,34 @@ int values() {
   }
   const std::vector<int64_t> counted = communicator.bytes_sent();
   BALLAST_CHECK(std::accumulate(counted.begin(), counted.end(), int64_t{0}) == sent, "{} bytes counted", sent);
-  if (ranks == 4) BALLAST_CHECK(counted[0] * 2 == counted[1], "two of three peers are in the other pair: {} and {}", counted[0], counted[1]);
+  if (ranks == 4)
+    BALLAST_CHECK(counted[0] * 2 == counted[1], "two of three peers are in the other pair: {} and {}", counted[0],
+                  counted[1]);
   std::vector<std::thread> lanes;
   std::atomic<int> wrong{0};
   for (int64_t lane = 0; lane < 4; ++lane) {
     lanes.emplace_back([&, lane] {
       for (int64_t round = 0; round < 100; ++round) {
-        std::vector<int64_t> mine(static_cast<size_t>(1 + round * 37), rank * 1000 + lane * 100 + round), got(mine.size());
-        const int64_t next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks, bytes = static_cast<int64_t>(mine.size()) * 8;
+        std::vector<int64_t> mine(static_cast<size_t>(1 + round * 37), rank * 1000 + lane * 100 + round),
+            got(mine.size());
+        const int64_t next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks,
+                      bytes = static_cast<int64_t>(mine.size()) * 8;
         const Send send{next, mine.data(), bytes};
         const Receive receive{previous, got.data(), bytes};
-        communicator.exchange({&send, 1}, {&receive, 1}, static_cast<uint64_t>(lane), {"ring", static_cast<uint64_t>(round)});
+        communicator.exchange({&send, 1}, {&receive, 1}, static_cast<uint64_t>(lane),
+                              {"ring", static_cast<uint64_t>(round)});
         for (const int64_t value : got) wrong += value != previous * 1000 + lane * 100 + round;
       }
     });
   }
   for (std::thread& lane : lanes) lane.join();
   BALLAST_CHECK(wrong == 0, "{} wrong values", wrong.load());
-  const auto texts = communicator.all_gather_text(std::string(static_cast<size_t>(rank * 3000), 'x') + std::to_string(rank), "texts");
+  const auto texts =
+      communicator.all_gather_text(std::string(static_cast<size_t>(rank * 3000), 'x') + std::to_string(rank), "texts");
   for (int64_t peer = 0; peer < ranks; ++peer) {
-    BALLAST_CHECK(texts[static_cast<size_t>(peer)] == std::string(static_cast<size_t>(peer * 3000), 'x') + std::to_string(peer), "text of {}", peer);
+    BALLAST_CHECK(
+        texts[static_cast<size_t>(peer)] == std::string(static_cast<size_t>(peer * 3000), 'x') + std::to_string(peer),
+        "text of {}", peer);
   }
   const std::vector<int64_t> mine{rank, 1};
   BALLAST_CHECK((all_sum(communicator, mine, "sum") == std::vector<int64_t>{ranks * (ranks - 1) / 2, ranks}), "sum");
@@ -107,7 +118,8 @@ int interrupted_by(int64_t victim, int signal) {
     }).detach();
   }
   try {
-    for (uint64_t step = 0;; ++step) gather(communicator, {members, rank, 1, {"gather block.3", step}}, buffer.data(), part);
+    for (uint64_t step = 0;; ++step)
+      gather(communicator, {members, rank, 1, {"gather block.3", step}}, buffer.data(), part);
   } catch (const Error& error) {
     communicator.abort(error.summary());
     throw;
@@ -143,7 +155,8 @@ int meets() {
 
 int says_and_ends(const std::string& how) {
   const Membership me = detect_membership(process_environment());
-  std::printf("rank %d of %d by %s\nsecond line\nno newline at the end", static_cast<int>(me.rank), static_cast<int>(me.ranks), me.source.c_str());
+  std::printf("rank %d of %d by %s\nsecond line\nno newline at the end", static_cast<int>(me.rank),
+              static_cast<int>(me.ranks), me.source.c_str());
   std::fflush(stdout);
   std::fprintf(stderr, "to standard error\n");
   if (me.rank == 1 && how == "three") return exit_code(ErrorKind::Data);
@@ -158,7 +171,8 @@ int run_role(const std::string& name) {
   const std::string launched = "launch-";
   try {
     if (name.rfind(launched, 0) == 0) {
-      return launch(3, {"--role", name.substr(launched.size())}, {std::chrono::milliseconds(500), std::chrono::milliseconds(2000)});
+      return launch(3, {"--role", name.substr(launched.size())},
+                    {std::chrono::milliseconds(500), std::chrono::milliseconds(2000)});
     }
     if (name == "values") return values();
     if (name == "die") return interrupted_by(2, SIGKILL);

@@ -13,8 +13,10 @@
 namespace ballast {
 
 // The text of each rank's error, "" where there was none.
-inline std::vector<std::string> errors_of_ranks(const Topology& topology, const std::function<void(Communicator&)>& body,
-                                                const CommunicatorOptions& options = {std::chrono::milliseconds(20000)}) {
+inline std::vector<std::string> errors_of_ranks(const Topology& topology,
+                                                const std::function<void(Communicator&)>& body,
+                                                const CommunicatorOptions& options = {
+                                                    std::chrono::milliseconds(20000)}) {
   auto communicators = make_in_process(topology, options);
   std::vector<std::string> errors(communicators.size());
   std::vector<std::thread> threads;

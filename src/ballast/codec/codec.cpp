@@ -37,8 +37,12 @@ class HalfCodec final : public Codec {
   HalfCodec(const char* name, Encode encode, Decode decode, Decode decode_add)
       : spec_{name, 1}, encode_(encode), decode_(decode), decode_add_(decode_add) {}
   const CodecSpec& spec() const override { return spec_; }
-  void encode(const float* source, int64_t elements, void* encoded) const override { encode_(source, elements, encoded); }
-  void decode(const void* encoded, int64_t elements, float* result) const override { decode_(encoded, elements, result); }
+  void encode(const float* source, int64_t elements, void* encoded) const override {
+    encode_(source, elements, encoded);
+  }
+  void decode(const void* encoded, int64_t elements, float* result) const override {
+    decode_(encoded, elements, result);
+  }
   void decode_add(const void* encoded, int64_t elements, float* result) const override {
     decode_add_(encoded, elements, result);
   }
@@ -55,7 +59,8 @@ const Codec& codec_for(const CodecSpec& spec) {
   static const Fp32Codec fp32;
   static const HalfCodec bf16("bf16", encode_bf16, decode_bf16, decode_add_bf16);
   static const HalfCodec fp16("fp16", encode_fp16, decode_fp16, decode_add_fp16);
-  for (const Codec* codec : {static_cast<const Codec*>(&fp32), static_cast<const Codec*>(&bf16), static_cast<const Codec*>(&fp16)}) {
+  for (const Codec* codec :
+       {static_cast<const Codec*>(&fp32), static_cast<const Codec*>(&bf16), static_cast<const Codec*>(&fp16)}) {
     if (codec->spec() == spec) return *codec;
   }
   throw Error(ErrorKind::Usage, fmt::format("no codec '{}' with block {}", printable(spec.name), spec.block))

@@ -31,7 +31,8 @@ BALLAST_AVX2 __m256i bf16_bits(__m256 values) {
   const __m256i bits = _mm256_castps_si256(values);
   const __m256i high = _mm256_srli_epi32(bits, 16);
   const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+  const __m256i rounded =
+      _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
   const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
   const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q));
   return _mm256_blendv_epi8(rounded, quiet, nan);
@@ -55,7 +56,8 @@ struct Bf16 {
 };
 struct Fp16 {
   BALLAST_AVX2 static __m256 load(const void* encoded, int64_t i) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const char*>(encoded) + i * 2)));
+    return _mm256_cvtph_ps(
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const char*>(encoded) + i * 2)));
   }
 };
 struct Fp32 {

@@ -1,6 +1,7 @@
 #pragma once
 // Two-byte floats: scalar conversions (the reference) and array kernels that use AVX2 and F16C where the CPU has them.
-// All round to nearest even; infinities and the sign of zero stay; NaN stays NaN (quieted, top payload bits kept); overflow gives infinity.
+// All round to nearest even; infinities and the sign of zero stay; NaN stays NaN (quieted, top payload bits kept);
+// overflow gives infinity.
 #include <bit>
 #include <cstdint>
 

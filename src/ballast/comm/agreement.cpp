@@ -37,8 +37,11 @@ void check_same(Communicator& communicator, const std::vector<std::pair<std::str
       const auto& a = i < first.size() ? first[i] : none;
       const auto& b = i < other.size() ? other[i] : none;
       if (a == b) continue;
-      const std::string name = a.first == b.first ? "'" + printable(a.first) + "'" : fmt::format("'{}' and '{}'", printable(a.first), printable(b.first));
-      throw Error(ErrorKind::PeerLost, fmt::format("rank 0 and rank {} were started differently: {} differs", rank, name))
+      const std::string name = a.first == b.first
+                                   ? "'" + printable(a.first) + "'"
+                                   : fmt::format("'{}' and '{}'", printable(a.first), printable(b.first));
+      throw Error(ErrorKind::PeerLost,
+                  fmt::format("rank 0 and rank {} were started differently: {} differs", rank, name))
           .found(fmt::format("{} on rank 0, {} on rank {}", printable(a.second), printable(b.second), rank))
           .cure("start all ranks with the same binary, config and data");
     }

@@ -1,5 +1,6 @@
 #pragma once
-// Agreements at the start: ranks that run another config, other data or another binary are refused before the first step.
+// Agreements at the start: ranks that run another config, other data or another binary are refused before the first
+// step.
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,8 +9,8 @@
 
 namespace ballast {
 
-// `items`: what must be equal on all ranks, as name -> hash in one order. Throws Error(PeerLost) with the same text on every rank, naming
-// the first item that differs and both ranks.
+// `items`: what must be equal on all ranks, as name -> hash in one order. Throws Error(PeerLost) with the same text on
+// every rank, naming the first item that differs and both ranks.
 void check_same(Communicator& communicator, const std::vector<std::pair<std::string, std::string>>& items);
 
 }  // namespace ballast

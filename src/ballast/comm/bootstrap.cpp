@@ -34,7 +34,9 @@ class Reader {
     }
     return found->second;
   }
-  int64_t number(const std::string& name, int64_t low, int64_t high) const { return parse(name, required(name), low, high); }
+  int64_t number(const std::string& name, int64_t low, int64_t high) const {
+    return parse(name, required(name), low, high);
+  }
   int64_t parse(const std::string& name, const std::string& value, int64_t low, int64_t high) const {
     int64_t number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
@@ -57,7 +59,8 @@ constexpr int64_t kMostRanks = 1 << 24;
 // A port that all ranks of a job derive alike: above the well-known ones, below the range that Linux hands out (32768).
 int derived_port(const std::string& job) { return 15000 + static_cast<int>(std::hash<std::string>{}(job) % 15000); }
 
-void set_ranks(Membership& out, const Reader& read, const char* rank, const char* ranks, const char* local_rank, const char* local_ranks) {
+void set_ranks(Membership& out, const Reader& read, const char* rank, const char* ranks, const char* local_rank,
+               const char* local_ranks) {
   out.ranks = read.number(ranks, 1, kMostRanks);
   out.rank = read.number(rank, 0, out.ranks - 1);
   out.local_ranks = read.number(local_ranks, 1, out.ranks);
@@ -72,9 +75,11 @@ Membership from_torchrun(const Environment& environment) {
   set_ranks(out, read, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
   out.master = read.required("MASTER_ADDR");
   out.port = static_cast<int>(read.number("MASTER_PORT", 1, 65535));
-  out.run_id = own ? read.text("BALLAST_RUN_ID") : read.text("TORCHELASTIC_RUN_ID") + "." + read.text("TORCHELASTIC_RESTART_COUNT", "0");
+  out.run_id = own ? read.text("BALLAST_RUN_ID")
+                   : read.text("TORCHELASTIC_RUN_ID") + "." + read.text("TORCHELASTIC_RESTART_COUNT", "0");
   out.store_hosted = read.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  if (own && out.rank == 0 && read.has("BALLAST_LISTEN_FD")) out.listen_fd = static_cast<int>(read.number("BALLAST_LISTEN_FD", 3, 1 << 20));
+  if (own && out.rank == 0 && read.has("BALLAST_LISTEN_FD"))
+    out.listen_fd = static_cast<int>(read.number("BALLAST_LISTEN_FD", 3, 1 << 20));
   return out;
 }
 
@@ -82,7 +87,8 @@ Membership from_open_mpi(const Environment& environment) {
   const Reader read(environment, "Open MPI");
   Membership out;
   out.source = "Open MPI";
-  set_ranks(out, read, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
+  set_ranks(out, read, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+            "OMPI_COMM_WORLD_LOCAL_SIZE");
   if (read.has("PMIX_RANK") && read.number("PMIX_RANK", 0, kMostRanks) != out.rank) {
     throw Error(ErrorKind::Usage, "PMIX_RANK and OMPI_COMM_WORLD_RANK contradict each other")
         .at("environment", "PMIX_RANK")
@@ -99,7 +105,8 @@ Membership from_open_mpi(const Environment& environment) {
         .at("environment", "MASTER_ADDR")
         .cure("give it: mpirun -x MASTER_ADDR=HOST_OF_RANK_0 ...");
   }
-  out.port = read.has("MASTER_PORT") ? static_cast<int>(read.number("MASTER_PORT", 1, 65535)) : derived_port(out.run_id);
+  out.port =
+      read.has("MASTER_PORT") ? static_cast<int>(read.number("MASTER_PORT", 1, 65535)) : derived_port(out.run_id);
   return out;
 }
 
@@ -142,10 +149,13 @@ Membership from_slurm(const Environment& environment) {
   if (read.has("MASTER_ADDR")) {
     out.master = read.required("MASTER_ADDR");
   } else {
-    const char* list = read.has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : read.has("SLURM_NODELIST") ? "SLURM_NODELIST" : "SLURM_JOB_NODELIST";
+    const char* list = read.has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST"
+                       : read.has("SLURM_NODELIST")    ? "SLURM_NODELIST"
+                                                       : "SLURM_JOB_NODELIST";
     out.master = first_host(read.required(list));
   }
-  out.port = read.has("MASTER_PORT") ? static_cast<int>(read.number("MASTER_PORT", 1, 65535)) : derived_port(out.run_id);
+  out.port =
+      read.has("MASTER_PORT") ? static_cast<int>(read.number("MASTER_PORT", 1, 65535)) : derived_port(out.run_id);
   out.bound = read.has("SLURM_CPUS_PER_TASK");
   return out;
 }
@@ -171,7 +181,8 @@ std::string first_host(const std::string& node_list) {
     if (close == std::string::npos) throw malformed("'[' without ']'");
     const std::string range = node_list.substr(at + 1, close - at - 1);
     const std::string first = range.substr(0, range.find_first_of("-,"));
-    if (first.empty() || first.find_first_not_of("0123456789") != std::string::npos) throw malformed("a range has no first number");
+    if (first.empty() || first.find_first_not_of("0123456789") != std::string::npos)
+      throw malformed("a range has no first number");
     host += first;
     at = close + 1;
   }
@@ -191,19 +202,22 @@ Environment process_environment() {
 
 Membership detect_membership(const Environment& environment) {
   const auto has = [&](const char* name) { return environment.count(name) != 0; };
-  // RANK alone is too common a name to mean torchrun by itself without WORLD_SIZE; either of the two does, so a half is seen as a half.
+  // RANK alone is too common a name to mean torchrun by itself without WORLD_SIZE; either of the two does, so a half is
+  // seen as a half.
   const bool torchrun = has("RANK") || has("WORLD_SIZE") || has("LOCAL_RANK") || has("LOCAL_WORLD_SIZE");
   const bool open_mpi = has("OMPI_COMM_WORLD_RANK") || has("OMPI_COMM_WORLD_SIZE");
   const bool slurm = has("SLURM_STEP_ID") && has("SLURM_PROCID");
   if (torchrun) {
     Membership out = from_torchrun(environment);
-    // torchrun under mpirun or srun is common (one per node) and knows best; bare variables that contradict MPI are a mistake.
+    // torchrun under mpirun or srun is common (one per node) and knows best; bare variables that contradict MPI are a
+    // mistake.
     if (open_mpi && !has("TORCHELASTIC_RUN_ID") && !has("BALLAST_RUN_ID")) {
       const Membership other = from_open_mpi(environment);
       if (other.rank != out.rank || other.ranks != out.ranks) {
         throw Error(ErrorKind::Usage, "the environment names two launchers that contradict each other")
             .at("environment", "RANK, OMPI_COMM_WORLD_RANK")
-            .found(fmt::format("rank {} of {} by RANK and WORLD_SIZE, rank {} of {} by Open MPI", out.rank, out.ranks, other.rank, other.ranks))
+            .found(fmt::format("rank {} of {} by RANK and WORLD_SIZE, rank {} of {} by Open MPI", out.rank, out.ranks,
+                               other.rank, other.ranks))
             .cure("unset RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE under mpirun");
       }
     }

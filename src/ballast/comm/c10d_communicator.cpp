@@ -25,9 +25,15 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 }  // namespace
 
 C10dCommunicator::C10dCommunicator(const Topology& topology, c10::intrusive_ptr<c10d::Backend> backend,
-                                   std::shared_ptr<FailureChannel> channel, const CommunicatorOptions& options, bool interruptible)
-    : Communicator(topology), backend_(std::move(backend)), channel_(std::move(channel)), options_(options),
-      interruptible_(interruptible), rank_(backend_->getRank()), size_(backend_->getSize()) {
+                                   std::shared_ptr<FailureChannel> channel, const CommunicatorOptions& options,
+                                   bool interruptible)
+    : Communicator(topology),
+      backend_(std::move(backend)),
+      channel_(std::move(channel)),
+      options_(options),
+      interruptible_(interruptible),
+      rank_(backend_->getRank()),
+      size_(backend_->getSize()) {
   BALLAST_CHECK(topology.ranks() == size_, "topology of {} ranks over {} ranks", topology.ranks(), size_);
   if (interruptible_) channel_->on_failure([this] { interrupt(); });
 }
@@ -43,7 +49,8 @@ void C10dCommunicator::abort(const std::string& reason) noexcept {
   }
 }
 
-void C10dCommunicator::post(Flight& flight, std::span<const Send> sends, std::span<const Receive> receives, int tag, int64_t& peer) {
+void C10dCommunicator::post(Flight& flight, std::span<const Send> sends, std::span<const Receive> receives, int tag,
+                            int64_t& peer) {
   std::vector<at::Tensor> tensor(1);
   const auto pieces = [&](const void* data, int64_t bytes, auto&& each) {
     for (int64_t begin = 0; begin < bytes; begin += options_.longest_message) {
@@ -78,7 +85,8 @@ void C10dCommunicator::wait(Flight& flight, int64_t& peer) {
   }
 }
 
-void C10dCommunicator::transfer(std::span<const Send> sends, std::span<const Receive> receives, uint64_t tag, const Purpose& purpose) {
+void C10dCommunicator::transfer(std::span<const Send> sends, std::span<const Receive> receives, uint64_t tag,
+                                const Purpose& purpose) {
   if (const auto failure = channel_->known()) refuse(*failure, purpose);
   Flight flight;
   flight.pending.reserve(sends.size() + receives.size());
@@ -119,8 +127,8 @@ void C10dCommunicator::transfer(std::span<const Send> sends, std::span<const Rec
 }
 
 void C10dCommunicator::fail(Flight& flight, int64_t peer, const std::string& detail, const Purpose& purpose) {
-  // Until this throws, the work objects stand: a late message still finds its buffer. Gloo closes the connection over one that does not, and the
-  // peer at its other end would be blamed by a rank that is only making sure whom to blame.
+  // Until this throws, the work objects stand: a late message still finds its buffer. Gloo closes the connection over
+  // one that does not, and the peer at its other end would be blamed by a rank that is only making sure whom to blame.
   std::set<int64_t> waiting;
   for (const Pending& pending : flight.pending) {
     if (!pending.done) waiting.insert(pending.peer);
@@ -130,16 +138,18 @@ void C10dCommunicator::fail(Flight& flight, int64_t peer, const std::string& det
     const std::vector<int64_t> peers(waiting.begin(), waiting.end());
     const std::vector<int64_t> silent = channel_->silent();
     if (const auto failure = channel_->known()) refuse(*failure, purpose);
-    const Failure failure{silent.empty() ? peer : silent.front(), rank_,
-                          fmt::format("no answer within {} s in '{}' (sequence {}), waiting for rank {}{}", seconds(options_.deadline), purpose.what,
-                                      purpose.sequence, fmt::join(peers, ", "),
-                                      silent.empty() ? "" : fmt::format("; no sign of life from rank {}", fmt::join(silent, ", ")))};
+    const Failure failure{
+        silent.empty() ? peer : silent.front(), rank_,
+        fmt::format("no answer within {} s in '{}' (sequence {}), waiting for rank {}{}", seconds(options_.deadline),
+                    purpose.what, purpose.sequence, fmt::join(peers, ", "),
+                    silent.empty() ? "" : fmt::format("; no sign of life from rank {}", fmt::join(silent, ", ")))};
     channel_->announce(failure);
     refuse(channel_->known().value_or(failure), purpose);
   }
   // A broken connection: perhaps the peer only left because it had lost somebody else, and says so.
   if (const auto failure = channel_->await(std::chrono::milliseconds(1000))) refuse(*failure, purpose);
-  const Failure failure{peer, rank_, fmt::format("connection lost in '{}' (sequence {}): {}", purpose.what, purpose.sequence, detail)};
+  const Failure failure{
+      peer, rank_, fmt::format("connection lost in '{}' (sequence {}): {}", purpose.what, purpose.sequence, detail)};
   channel_->announce(failure);
   refuse(channel_->known().value_or(failure), purpose);
 }
@@ -147,13 +157,17 @@ void C10dCommunicator::fail(Flight& flight, int64_t peer, const std::string& det
 void C10dCommunicator::refuse(const Failure& failure, const Purpose& purpose) const {
   const std::string who = failure.rank < 0 ? "the launcher" : fmt::format("rank {}", failure.rank);
   if (failure.rank == rank_) {
-    throw Error(ErrorKind::PeerLost, fmt::format("the other ranks have given up rank {} in '{}' (sequence {})", rank_, purpose.what, purpose.sequence))
+    throw Error(ErrorKind::PeerLost, fmt::format("the other ranks have given up rank {} in '{}' (sequence {})", rank_,
+                                                 purpose.what, purpose.sequence))
         .at(fmt::format("rank {} of {}, {}", rank_, size_, name()))
         .found(fmt::format("{} (said by rank {})", failure.reason, failure.told_by))
         .cure("if it was only slow, raise the deadline");
   }
-  const std::string said = failure.told_by == rank_ || failure.told_by == failure.rank ? "" : fmt::format(" (said by rank {})", failure.told_by);
-  throw Error(ErrorKind::PeerLost, fmt::format("{} is lost to rank {} in '{}' (sequence {})", who, rank_, purpose.what, purpose.sequence))
+  const std::string said = failure.told_by == rank_ || failure.told_by == failure.rank
+                               ? ""
+                               : fmt::format(" (said by rank {})", failure.told_by);
+  throw Error(ErrorKind::PeerLost,
+              fmt::format("{} is lost to rank {} in '{}' (sequence {})", who, rank_, purpose.what, purpose.sequence))
       .at(fmt::format("rank {} of {}, {}", rank_, size_, name()))
       .found(failure.reason + said)
       .cure(fmt::format("see the messages of {}; if it was only slow, raise the deadline", who));

@@ -1,5 +1,6 @@
 #pragma once
-// Communicator over any c10d back end: receives posted first, then sends, then waiting with one deadline; failures told by a FailureChannel.
+// Communicator over any c10d back end: receives posted first, then sends, then waiting with one deadline; failures told
+// by a FailureChannel.
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <list>
@@ -12,10 +13,11 @@ namespace ballast {
 
 class C10dCommunicator : public Communicator {
  public:
-  // `interruptible`: the back end's wait tears everything down when it times out (Gloo), so waits are without limit and end by Work::abort,
-  // called from expire() or when the channel hears of a failure. Otherwise wait(timeout) is used. `keep_alive` is dropped after the back end.
-  C10dCommunicator(const Topology& topology, c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<FailureChannel> channel,
-                   const CommunicatorOptions& options, bool interruptible);
+  // `interruptible`: the back end's wait tears everything down when it times out (Gloo), so waits are without limit and
+  // end by Work::abort, called from expire() or when the channel hears of a failure. Otherwise wait(timeout) is used.
+  // `keep_alive` is dropped after the back end.
+  C10dCommunicator(const Topology& topology, c10::intrusive_ptr<c10d::Backend> backend,
+                   std::shared_ptr<FailureChannel> channel, const CommunicatorOptions& options, bool interruptible);
   ~C10dCommunicator() override;
 
   int64_t rank() const override { return rank_; }
@@ -27,7 +29,8 @@ class C10dCommunicator : public Communicator {
   void expire();
 
  protected:
-  void transfer(std::span<const Send> sends, std::span<const Receive> receives, uint64_t tag, const Purpose& purpose) override;
+  void transfer(std::span<const Send> sends, std::span<const Receive> receives, uint64_t tag,
+                const Purpose& purpose) override;
 
  private:
   struct Pending {

@@ -15,11 +15,13 @@ constexpr int64_t kBlock = 4096;  // elements summed at a time: 16 KiB stay in t
 
 void check_hop(const Communicator& communicator, const Hop& hop) {
   const int64_t members = static_cast<int64_t>(hop.members.size());
-  BALLAST_CHECK(hop.index >= 0 && hop.index < members && hop.members[static_cast<size_t>(hop.index)] == communicator.rank(),
-                "member {} of {} is not rank {} in '{}'", hop.index, members, communicator.rank(), hop.purpose.what);
+  BALLAST_CHECK(
+      hop.index >= 0 && hop.index < members && hop.members[static_cast<size_t>(hop.index)] == communicator.rank(),
+      "member {} of {} is not rank {} in '{}'", hop.index, members, communicator.rank(), hop.purpose.what);
 }
 
-// Calls each(member to send to, member to receive from) for the n - 1 others, beginning after this one so that no member is everybody's first.
+// Calls each(member to send to, member to receive from) for the n - 1 others, beginning after this one so that no
+// member is everybody's first.
 template <class Each>
 void for_others(const Hop& hop, Each&& each) {
   const int64_t members = static_cast<int64_t>(hop.members.size());
@@ -40,14 +42,15 @@ void gather(Communicator& communicator, const Hop& hop, void* buffer, int64_t pa
   communicator.exchange(sends, receives, hop.tag, hop.purpose);
 }
 
-// Wire: n - 1 received parts, then, unless the codec is fp32 (which sends from `source`), n encoded parts with this rank's own last.
+// Wire: n - 1 received parts, then, unless the codec is fp32 (which sends from `source`), n encoded parts with this
+// rank's own last.
 int64_t reduce_wire_bytes(const Codec& codec, int64_t members, int64_t part) {
   const int64_t bytes = codec.encoded_bytes(part);
   return (members - 1) * bytes + (codec.spec().lossless() ? 0 : members * bytes);
 }
 
-void reduce_scatter(Communicator& communicator, const Hop& hop, const Codec& codec, const float* source, int64_t part, float* result, bool accumulate,
-                    void* wire) {
+void reduce_scatter(Communicator& communicator, const Hop& hop, const Codec& codec, const float* source, int64_t part,
+                    float* result, bool accumulate, void* wire) {
   check_hop(communicator, hop);
   const int64_t members = static_cast<int64_t>(hop.members.size());
   const int64_t bytes = codec.encoded_bytes(part);
@@ -73,7 +76,8 @@ void reduce_scatter(Communicator& communicator, const Hop& hop, const Codec& cod
   of_member[static_cast<size_t>(hop.index)] = outgoing(hop.index);
   communicator.exchange(sends, receives, hop.tag, hop.purpose);
 
-  // Block by block, because `result` may be the very memory of the own part: a block of it is written only after it was read.
+  // Block by block, because `result` may be the very memory of the own part: a block of it is written only after it was
+  // read.
   const int64_t unit = codec.spec().block;
   const int64_t step = std::max<int64_t>(1, kBlock / unit) * unit;
   std::array<float, kBlock> on_stack;
@@ -83,7 +87,8 @@ void reduce_scatter(Communicator& communicator, const Hop& hop, const Codec& cod
     const int64_t count = std::min(step, part - begin);
     const int64_t offset = codec.encoded_bytes(begin);
     codec.decode(of_member[0] + offset, count, sum);
-    for (int64_t member = 1; member < members; ++member) codec.decode_add(of_member[static_cast<size_t>(member)] + offset, count, sum);
+    for (int64_t member = 1; member < members; ++member)
+      codec.decode_add(of_member[static_cast<size_t>(member)] + offset, count, sum);
     if (accumulate) {
       add_fp32(sum, count, result + begin);
     } else {

@@ -1,4 +1,5 @@
-// What all back ends share: messages to oneself, empty messages, counting per level, and the control plane on top of exchanges.
+// What all back ends share: messages to oneself, empty messages, counting per level, and the control plane on top of
+// exchanges.
 #include "ballast/comm/communicator.h"
 
 #include <cstring>
@@ -9,21 +10,23 @@ namespace ballast {
 
 Communicator::Communicator(const Topology& topology) : topology_(topology), counters_(topology.levels().size()) {}
 
-void Communicator::exchange(std::span<const Send> sends, std::span<const Receive> receives, uint64_t tag, const Purpose& purpose) {
+void Communicator::exchange(std::span<const Send> sends, std::span<const Receive> receives, uint64_t tag,
+                            const Purpose& purpose) {
   BALLAST_CHECK(tag < kTagLimit, "tag {} of '{}' is not below 2^30", tag, purpose.what);
   run(sends, receives, tag, purpose);
   count(sends);
 }
 
-void Communicator::run(std::span<const Send> sends, std::span<const Receive> receives, uint64_t tag, const Purpose& purpose) {
+void Communicator::run(std::span<const Send> sends, std::span<const Receive> receives, uint64_t tag,
+                       const Purpose& purpose) {
   std::vector<Send> remote_sends;
   std::vector<Receive> remote_receives;
   remote_sends.reserve(sends.size());
   remote_receives.reserve(receives.size());
   std::vector<Receive> own;
   for (const Receive& receive : receives) {
-    BALLAST_CHECK(receive.from >= 0 && receive.from < size() && receive.bytes >= 0, "receive {} bytes from rank {} of {} in '{}'",
-                  receive.bytes, receive.from, size(), purpose.what);
+    BALLAST_CHECK(receive.from >= 0 && receive.from < size() && receive.bytes >= 0,
+                  "receive {} bytes from rank {} of {} in '{}'", receive.bytes, receive.from, size(), purpose.what);
     if (receive.bytes == 0) continue;
     if (receive.from == rank()) {
       own.push_back(receive);
@@ -33,15 +36,15 @@ void Communicator::run(std::span<const Send> sends, std::span<const Receive> rec
   }
   size_t next_own = 0;
   for (const Send& send : sends) {
-    BALLAST_CHECK(send.to >= 0 && send.to < size() && send.bytes >= 0, "send {} bytes to rank {} of {} in '{}'", send.bytes, send.to,
-                  size(), purpose.what);
+    BALLAST_CHECK(send.to >= 0 && send.to < size() && send.bytes >= 0, "send {} bytes to rank {} of {} in '{}'",
+                  send.bytes, send.to, size(), purpose.what);
     if (send.bytes == 0) continue;
     if (send.to != rank()) {
       remote_sends.push_back(send);
       continue;
     }
-    BALLAST_CHECK(next_own < own.size() && own[next_own].bytes == send.bytes, "message of {} bytes to itself in '{}' has no receive",
-                  send.bytes, purpose.what);
+    BALLAST_CHECK(next_own < own.size() && own[next_own].bytes == send.bytes,
+                  "message of {} bytes to itself in '{}' has no receive", send.bytes, purpose.what);
     if (own[next_own].data != send.data) std::memmove(own[next_own].data, send.data, static_cast<size_t>(send.bytes));
     ++next_own;
   }
@@ -68,7 +71,8 @@ void Communicator::all_gather_fixed(const void* mine, int64_t bytes, void* all, 
   char* const parts = static_cast<char*>(all);
   std::vector<Send> sends;
   std::vector<Receive> receives;
-  if (bytes > 0 && parts + rank() * bytes != mine) std::memmove(parts + rank() * bytes, mine, static_cast<size_t>(bytes));
+  if (bytes > 0 && parts + rank() * bytes != mine)
+    std::memmove(parts + rank() * bytes, mine, static_cast<size_t>(bytes));
   for (int64_t k = 1; k < size(); ++k) {
     const int64_t to = (rank() + k) % size(), from = (rank() + size() - k) % size();
     sends.push_back({to, mine, bytes});

@@ -10,7 +10,9 @@ namespace {
 
 constexpr int64_t kEarlyCopy = 64 << 10;  // bytes; above, one copy saved is worth more than a sender that waits
 
-uint64_t key_of(int from, int tag) { return static_cast<uint64_t>(static_cast<uint32_t>(from)) << 32 | static_cast<uint32_t>(tag); }
+uint64_t key_of(int from, int tag) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(from)) << 32 | static_cast<uint32_t>(tag);
+}
 
 std::exception_ptr failure_of(const std::string& text) { return std::make_exception_ptr(std::runtime_error(text)); }
 }  // namespace
@@ -32,7 +34,8 @@ void InProcessHub::refuse_if_ended(int from, int to) const {
 // Outside the box's lock: the letters are taken out, nobody else sees them.
 void InProcessHub::deliver(Letter& from, Letter& to) {
   if (from.bytes != to.bytes) {
-    const std::exception_ptr mismatch = failure_of(fmt::format("a message of {} bytes met a receive of {} bytes", from.bytes, to.bytes));
+    const std::exception_ptr mismatch =
+        failure_of(fmt::format("a message of {} bytes met a receive of {} bytes", from.bytes, to.bytes));
     if (from.work) from.work->complete(mismatch);
     to.work->complete(mismatch);
     return;
@@ -131,7 +134,8 @@ void InProcessHub::fail_waiting(int rank, const std::string& reason) {
           return true;
         });
       }
-      queue = queue->second.sends.empty() && queue->second.receives.empty() ? box.queues.erase(queue) : std::next(queue);
+      queue =
+          queue->second.sends.empty() && queue->second.receives.empty() ? box.queues.erase(queue) : std::next(queue);
     }
   }
 }
@@ -173,7 +177,8 @@ bool InProcessWork::wait(std::chrono::milliseconds timeout) {
 
 namespace {
 const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
-  TORCH_CHECK(tensors.size() == 1 && tensors[0].is_contiguous() && tensors[0].is_cpu(), "in-process: one contiguous CPU tensor expected");
+  TORCH_CHECK(tensors.size() == 1 && tensors[0].is_contiguous() && tensors[0].is_cpu(),
+              "in-process: one contiguous CPU tensor expected");
   return tensors[0];
 }
 
@@ -186,12 +191,14 @@ c10::intrusive_ptr<c10d::Work> finished(c10d::OpType type) {
 
 c10::intrusive_ptr<c10d::Work> InProcessBackend::send(std::vector<at::Tensor>& tensors, int to, int tag) {
   const at::Tensor& tensor = only(tensors);
-  return hub_->send(getRank(), to, tag, static_cast<const char*>(tensor.const_data_ptr()), static_cast<int64_t>(tensor.nbytes()));
+  return hub_->send(getRank(), to, tag, static_cast<const char*>(tensor.const_data_ptr()),
+                    static_cast<int64_t>(tensor.nbytes()));
 }
 
 c10::intrusive_ptr<c10d::Work> InProcessBackend::recv(std::vector<at::Tensor>& tensors, int from, int tag) {
   const at::Tensor& tensor = only(tensors);
-  return hub_->receive(from, getRank(), tag, static_cast<char*>(tensor.mutable_data_ptr()), static_cast<int64_t>(tensor.nbytes()));
+  return hub_->receive(from, getRank(), tag, static_cast<char*>(tensor.mutable_data_ptr()),
+                       static_cast<int64_t>(tensor.nbytes()));
 }
 
 std::vector<at::Tensor> InProcessBackend::gather_all(const at::Tensor& mine, std::chrono::milliseconds timeout) {
@@ -210,7 +217,8 @@ std::vector<at::Tensor> InProcessBackend::gather_all(const at::Tensor& mine, std
     if (peer != getRank()) works.push_back(send(tensor, peer, tag));
   }
   bool complete = true;
-  for (const auto& work : works) complete = complete && work->wait(timeout == c10d::kUnsetTimeout ? kNoTimeout : timeout);
+  for (const auto& work : works)
+    complete = complete && work->wait(timeout == c10d::kUnsetTimeout ? kNoTimeout : timeout);
   if (!complete) {
     for (const auto& work : works) work->abort();
     TORCH_CHECK(false, "in-process: a collective timed out");
@@ -223,23 +231,27 @@ c10::intrusive_ptr<c10d::Work> InProcessBackend::barrier(const c10d::BarrierOpti
   return finished(c10d::OpType::BARRIER);
 }
 
-c10::intrusive_ptr<c10d::Work> InProcessBackend::broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) {
+c10::intrusive_ptr<c10d::Work> InProcessBackend::broadcast(std::vector<at::Tensor>& tensors,
+                                                           const c10d::BroadcastOptions& options) {
   only(tensors);
   const std::vector<at::Tensor> all = gather_all(tensors[0], options.timeout);
   tensors[0].copy_(all[static_cast<size_t>(options.rootRank)]);
   return finished(c10d::OpType::BROADCAST);
 }
 
-c10::intrusive_ptr<c10d::Work> InProcessBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+c10::intrusive_ptr<c10d::Work> InProcessBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                                           std::vector<at::Tensor>& inputs,
                                                            const c10d::AllgatherOptions& options) {
   only(inputs);
-  TORCH_CHECK(outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize(), "in-process: one output per rank expected");
+  TORCH_CHECK(outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize(),
+              "in-process: one output per rank expected");
   const std::vector<at::Tensor> all = gather_all(inputs[0], options.timeout);
   for (size_t peer = 0; peer < all.size(); ++peer) outputs[0][peer].copy_(all[peer]);
   return finished(c10d::OpType::ALLGATHER);
 }
 
-c10::intrusive_ptr<c10d::Work> InProcessBackend::allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
+c10::intrusive_ptr<c10d::Work> InProcessBackend::allreduce(std::vector<at::Tensor>& tensors,
+                                                           const c10d::AllreduceOptions& options) {
   only(tensors);
   TORCH_CHECK(options.reduceOp == c10d::ReduceOp::SUM, "in-process: allreduce only sums");
   const std::vector<at::Tensor> all = gather_all(tensors[0], options.timeout);
@@ -248,7 +260,8 @@ c10::intrusive_ptr<c10d::Work> InProcessBackend::allreduce(std::vector<at::Tenso
   return finished(c10d::OpType::ALLREDUCE);
 }
 
-std::vector<std::unique_ptr<Communicator>> make_in_process(const Topology& topology, const CommunicatorOptions& options) {
+std::vector<std::unique_ptr<Communicator>> make_in_process(const Topology& topology,
+                                                           const CommunicatorOptions& options) {
   const int ranks = static_cast<int>(topology.ranks());
   const auto hub = std::make_shared<InProcessHub>(ranks);
   std::vector<std::unique_ptr<Communicator>> communicators;

@@ -76,7 +76,8 @@ class InProcessWork final : public c10d::Work {
 
 class InProcessBackend final : public c10d::Backend {
  public:
-  InProcessBackend(std::shared_ptr<InProcessHub> hub, int rank, int size) : c10d::Backend(rank, size), hub_(std::move(hub)) {}
+  InProcessBackend(std::shared_ptr<InProcessHub> hub, int rank, int size)
+      : c10d::Backend(rank, size), hub_(std::move(hub)) {}
   ~InProcessBackend() override { hub_->leave(getRank()); }
   const std::string getBackendName() const override { return "in-process"; }
 
@@ -86,7 +87,8 @@ class InProcessBackend final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = c10d::BarrierOptions()) override;
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options = c10d::BroadcastOptions()) override;
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
                                            const c10d::AllgatherOptions& options = c10d::AllgatherOptions()) override;
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options = c10d::AllreduceOptions()) override;

@@ -26,10 +26,13 @@ std::string host_identity() {
 std::vector<std::string> interface_names() {
   std::vector<std::string> names;
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) throw Error(ErrorKind::Environment, "cannot list the network interfaces").found(errno_text(errno));
+  if (getifaddrs(&list) != 0)
+    throw Error(ErrorKind::Environment, "cannot list the network interfaces").found(errno_text(errno));
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    const bool has_address = entry->ifa_addr != nullptr && (entry->ifa_addr->sa_family == AF_INET || entry->ifa_addr->sa_family == AF_INET6);
-    if (has_address && std::find(names.begin(), names.end(), entry->ifa_name) == names.end()) names.push_back(entry->ifa_name);
+    const bool has_address =
+        entry->ifa_addr != nullptr && (entry->ifa_addr->sa_family == AF_INET || entry->ifa_addr->sa_family == AF_INET6);
+    if (has_address && std::find(names.begin(), names.end(), entry->ifa_name) == names.end())
+      names.push_back(entry->ifa_name);
   }
   freeifaddrs(list);
   return names;
@@ -54,7 +57,8 @@ std::string address_towards(const std::string& host, int port) {
     socklen_t length = sizeof local;
     char text[NI_MAXHOST];
     // Connecting a datagram socket sends nothing: it only chooses the route.
-    if (connect(fd, entry->ai_addr, entry->ai_addrlen) == 0 && getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
+    if (connect(fd, entry->ai_addr, entry->ai_addrlen) == 0 &&
+        getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
         getnameinfo(reinterpret_cast<sockaddr*>(&local), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
       address = text;
     } else {
@@ -63,7 +67,9 @@ std::string address_towards(const std::string& host, int port) {
     close(fd);
   }
   freeaddrinfo(found);
-  if (address.empty()) throw Error(ErrorKind::Environment, fmt::format("no route to rank 0's host '{}'", printable(host))).found(errno_text(problem));
+  if (address.empty())
+    throw Error(ErrorKind::Environment, fmt::format("no route to rank 0's host '{}'", printable(host)))
+        .found(errno_text(problem));
   return address;
 }
 

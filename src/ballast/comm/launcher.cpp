@@ -25,7 +25,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Error failed(const char* what) { return Error(ErrorKind::Environment, fmt::format("cannot {}", what)).found(errno_text(errno)); }
+Error failed(const char* what) {
+  return Error(ErrorKind::Environment, fmt::format("cannot {}", what)).found(errno_text(errno));
+}
 
 // Owns a descriptor.
 class Fd {
@@ -54,8 +56,8 @@ Fd listen_somewhere(int& port) {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
-  if (fd.get() < 0 || bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || listen(fd.get(), 1024) != 0 ||
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+  if (fd.get() < 0 || bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      listen(fd.get(), 1024) != 0 || getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     throw failed("listen on a free port");
   }
   port = ntohs(address.sin_port);
@@ -119,7 +121,8 @@ class Launcher {
     if (signals_.get() < 0) throw failed("watch signals");
     int port = 0;
     const Fd listener = listen_somewhere(port);
-    const std::string run_id = fmt::format("{:016x}{:08x}", (static_cast<uint64_t>(std::random_device{}()) << 32) | std::random_device{}(), getpid());
+    const std::string run_id = fmt::format(
+        "{:016x}{:08x}", (static_cast<uint64_t>(std::random_device{}()) << 32) | std::random_device{}(), getpid());
     try {
       for (int rank = 0; rank < ranks; ++rank) spawn(rank, ranks, arguments, port, run_id, listener);
     } catch (...) {
@@ -143,23 +146,29 @@ class Launcher {
       }
       outputs_.erase(outputs_.begin() + static_cast<std::ptrdiff_t>(kept), outputs_.end());
       escalate();
-      // A grandchild may hold a pipe open for ever: once all ranks are gone, what is still in the pipes is all that is waited for.
-      if (running() == 0 && !outputs_.empty() && drained_at_ == Clock::time_point{}) drained_at_ = Clock::now() + std::chrono::seconds(1);
+      // A grandchild may hold a pipe open for ever: once all ranks are gone, what is still in the pipes is all that is
+      // waited for.
+      if (running() == 0 && !outputs_.empty() && drained_at_ == Clock::time_point{})
+        drained_at_ = Clock::now() + std::chrono::seconds(1);
       if (running() == 0 && drained_at_ != Clock::time_point{} && Clock::now() >= drained_at_) break;
     }
     return own_failure_.value_or(loss_.value_or(0));
   }
 
  private:
-  void spawn(int rank, int ranks, const std::vector<std::string>& arguments, int port, const std::string& run_id, const Fd& listener) {
+  void spawn(int rank, int ranks, const std::vector<std::string>& arguments, int port, const std::string& run_id,
+             const Fd& listener) {
     std::vector<std::string> environment;
     for (char** entry = environ; *entry != nullptr; ++entry) {
       const std::string name = std::string(*entry).substr(0, std::string(*entry).find('='));
-      const bool ours = name == "RANK" || name == "WORLD_SIZE" || name == "LOCAL_RANK" || name == "LOCAL_WORLD_SIZE" || name == "MASTER_ADDR" ||
-                        name == "MASTER_PORT" || name == "BALLAST_RUN_ID" || name == "BALLAST_LISTEN_FD" || name == "TORCHELASTIC_USE_AGENT_STORE";
+      const bool ours = name == "RANK" || name == "WORLD_SIZE" || name == "LOCAL_RANK" || name == "LOCAL_WORLD_SIZE" ||
+                        name == "MASTER_ADDR" || name == "MASTER_PORT" || name == "BALLAST_RUN_ID" ||
+                        name == "BALLAST_LISTEN_FD" || name == "TORCHELASTIC_USE_AGENT_STORE";
       if (!ours) environment.push_back(*entry);
     }
-    const auto set = [&](const char* name, const std::string& value) { environment.push_back(std::string(name) + "=" + value); };
+    const auto set = [&](const char* name, const std::string& value) {
+      environment.push_back(std::string(name) + "=" + value);
+    };
     set("RANK", std::to_string(rank));
     set("WORLD_SIZE", std::to_string(ranks));
     set("LOCAL_RANK", std::to_string(rank));

@@ -18,12 +18,15 @@ std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), 
 std::string beat_key(int64_t rank) { return "beat/" + std::to_string(rank); }
 
 // "rank told_by reason"
-std::string encode(const Failure& failure) { return fmt::format("{} {} {}", failure.rank, failure.told_by, failure.reason); }
+std::string encode(const Failure& failure) {
+  return fmt::format("{} {} {}", failure.rank, failure.told_by, failure.reason);
+}
 Failure decode(const std::string& text) {
   Failure failure{-1, -1, text};
   long long rank = -1, told_by = -1;
   int length = 0;
-  if (std::sscanf(text.c_str(), "%lld %lld %n", &rank, &told_by, &length) == 2) failure = {rank, told_by, text.substr(static_cast<size_t>(length))};
+  if (std::sscanf(text.c_str(), "%lld %lld %n", &rank, &told_by, &length) == 2)
+    failure = {rank, told_by, text.substr(static_cast<size_t>(length))};
   return failure;
 }
 
@@ -40,8 +43,8 @@ struct StoreWatch::State {
   std::function<void()> interrupt;
   bool stop = false, leaving = false, ended = false, lost = false;
   std::chrono::milliseconds patience{0};
-  int diagnosing = 0;               // callers of silent()
-  bool looked = false;              // heartbeats below are of this diagnosis
+  int diagnosing = 0;   // callers of silent()
+  bool looked = false;  // heartbeats below are of this diagnosis
   std::vector<std::string> beats;
   std::vector<Clock::time_point> beat_since;
 
@@ -55,7 +58,8 @@ struct StoreWatch::State {
   }
 };
 
-StoreWatch::StoreWatch(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t ranks, int64_t keeper) : state_(std::make_shared<State>()) {
+StoreWatch::StoreWatch(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int64_t ranks, int64_t keeper)
+    : state_(std::make_shared<State>()) {
   state_->store = std::move(store);
   state_->rank = rank;
   state_->ranks = ranks;
@@ -64,9 +68,7 @@ StoreWatch::StoreWatch(c10::intrusive_ptr<c10d::Store> store, int64_t rank, int6
   thread_ = std::thread(&StoreWatch::run, state_);
 }
 
-StoreWatch::~StoreWatch() {
-  leave(std::chrono::milliseconds(0));
-}
+StoreWatch::~StoreWatch() { leave(std::chrono::milliseconds(0)); }
 
 void StoreWatch::run(std::shared_ptr<State> state) {
   State& s = *state;
@@ -117,8 +119,10 @@ void StoreWatch::run(std::shared_ptr<State> state) {
     if (!s.stop) {
       const std::string what = error.what();
       s.lost = true;
-      s.fail(lock, {s.keeper, s.rank, fmt::format("the rendezvous store that {} keeps is gone: {}", s.keeper < 0 ? "the launcher" : fmt::format("rank {}", s.keeper),
-                                                  what.substr(0, what.find('\n')))});
+      s.fail(lock, {s.keeper, s.rank,
+                    fmt::format("the rendezvous store that {} keeps is gone: {}",
+                                s.keeper < 0 ? "the launcher" : fmt::format("rank {}", s.keeper),
+                                what.substr(0, what.find('\n')))});
     }
   }
   s.ended = true;
@@ -156,7 +160,8 @@ std::vector<int64_t> StoreWatch::silent() {
   const auto begin = Clock::now();
   const auto seen_long_enough = [&] { return s.failure || (s.looked && Clock::now() - begin >= kLife + kInterval); };
   bool answered = false;
-  while (!(answered = seen_long_enough()) && Clock::now() - begin < kUnanswered) s.changed.wait_for(lock, std::chrono::milliseconds(50));
+  while (!(answered = seen_long_enough()) && Clock::now() - begin < kUnanswered)
+    s.changed.wait_for(lock, std::chrono::milliseconds(50));
   --s.diagnosing;
   std::vector<int64_t> ranks;
   if (!answered) {
@@ -166,7 +171,8 @@ std::vector<int64_t> StoreWatch::silent() {
   if (s.failure) return ranks;
   const auto now = Clock::now();
   for (size_t rank = 0; rank < s.beat_since.size(); ++rank) {
-    if (static_cast<int64_t>(rank) != s.rank && now - s.beat_since[rank] >= kLife) ranks.push_back(static_cast<int64_t>(rank));
+    if (static_cast<int64_t>(rank) != s.rank && now - s.beat_since[rank] >= kLife)
+      ranks.push_back(static_cast<int64_t>(rank));
   }
   return ranks;
 }

@@ -1,6 +1,7 @@
 #pragma once
-// The failure channel of processes: a thread with its own connection to the rendezvous store shows this rank's heartbeat there, looks for a
-// failure that another rank announced, and takes a lost store for the loss of the rank that keeps it.
+// The failure channel of processes: a thread with its own connection to the rendezvous store shows this rank's
+// heartbeat there, looks for a failure that another rank announced, and takes a lost store for the loss of the rank
+// that keeps it.
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <condition_variable>
@@ -24,7 +25,8 @@ class StoreWatch final : public FailureChannel {
   std::vector<int64_t> silent() override;
   void on_failure(std::function<void()> interrupt) override;
 
-  // Says goodbye; the rank that keeps the store waits up to `patience` for the others' goodbyes, so that the store outlives their need of it.
+  // Says goodbye; the rank that keeps the store waits up to `patience` for the others' goodbyes, so that the store
+  // outlives their need of it.
   void leave(std::chrono::milliseconds patience);
 
  private:
