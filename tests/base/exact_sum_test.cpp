@@ -155,7 +155,8 @@ TEST(ExactSum, SquaresAreExactAtEveryRange) {
           if (random() % 2) value = -value;
           if (random() % 5 == 0) value = 0;
         }
-        ASSERT_EQ(squares_of(values), squares_one_by_one(values)) << "top 2^" << top << " range " << range << " n " << n;
+        ASSERT_EQ(squares_of(values), squares_one_by_one(values))
+            << "top 2^" << top << " range " << range << " n " << n;
       }
     }
   }

@@ -69,7 +69,8 @@ TEST(BlockSizes, WasteAtMostAnEighth) {
     ASSERT_TRUE(block - bytes < 64 || (block - bytes) * 8 <= bytes) << bytes << " in " << block;
   }
   EXPECT_EQ(small_class(kLargestSmall), 55);
-  for (int index = 0; index <= small_class(kLargestSmall); ++index) EXPECT_EQ(small_class(small_class_bytes(index)), index);
+  for (int index = 0; index <= small_class(kLargestSmall); ++index)
+    EXPECT_EQ(small_class(small_class_bytes(index)), index);
   EXPECT_EQ(block_bytes(0), 0);
   EXPECT_EQ(block_bytes(1), 128);
   EXPECT_EQ(block_bytes(1 << 20), (1 << 20) + 4096);
@@ -186,7 +187,8 @@ TEST_F(Allocator, LimitIsExact) {
 TEST(Poison, IsNotANumberInEveryFloatType) {
   const std::vector<uint32_t> words(4, kPoison);
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
-    const at::Tensor tensor = at::from_blob(const_cast<uint32_t*>(words.data()), {16 / static_cast<int64_t>(c10::elementSize(type))}, type);
+    const at::Tensor tensor =
+        at::from_blob(const_cast<uint32_t*>(words.data()), {16 / static_cast<int64_t>(c10::elementSize(type))}, type);
     EXPECT_TRUE(tensor.isnan().all().item<bool>()) << type;
   }
 }

@@ -45,7 +45,8 @@ void expect_near(const at::Tensor& tensor, const std::vector<double>& expected, 
   double largest = 0;
   for (double value : expected) largest = std::max(largest, std::abs(value));
   for (int64_t i = 0; i < kElements; ++i)
-    EXPECT_NEAR(tensor.data_ptr<float>()[i], expected[i], 1e-6 * std::abs(expected[i]) + 1e-7 * largest * (what.find("weights") == std::string::npos))
+    EXPECT_NEAR(tensor.data_ptr<float>()[i], expected[i],
+                1e-6 * std::abs(expected[i]) + 1e-7 * largest * (what.find("weights") == std::string::npos))
         << what << " element " << i;
 }
 
@@ -56,7 +57,8 @@ void expect_bits(const at::Tensor& a, const at::Tensor& b) {
 
 UpdateBuffers zero_states(const OptimizerSpec& spec, at::Tensor weights, at::Tensor gradient) {
   UpdateBuffers buffers{std::move(weights), std::move(gradient), {}, {}};
-  for (size_t i = 0; i < optimizer_state_specs(spec).size(); ++i) buffers.states.push_back(at::zeros_like(buffers.weights));
+  for (size_t i = 0; i < optimizer_state_specs(spec).size(); ++i)
+    buffers.states.push_back(at::zeros_like(buffers.weights));
   return buffers;
 }
 
@@ -79,9 +81,11 @@ TEST_P(FlatOptimizerGolden, EqualsTorchAfterFiveSteps) {
                  {{0, 13, true}, {13, kDecayed, true}, {kDecayed, kElements, false}}, buffers);
   }
   expect_near(buffers.weights, golden.at(name + ".weights"), name + ".weights");
-  for (size_t i = 0; i < states.size(); ++i) expect_near(buffers.states[i], golden.at(name + "." + states[i]), name + "." + states[i]);
+  for (size_t i = 0; i < states.size(); ++i)
+    expect_near(buffers.states[i], golden.at(name + "." + states[i]), name + "." + states[i]);
   // The copy is the rounded master, and padding is untouched everywhere.
-  expect_bits(buffers.copy.slice(0, 0, kElements).contiguous(), buffers.weights.slice(0, 0, kElements).to(at::kBFloat16));
+  expect_bits(buffers.copy.slice(0, 0, kElements).contiguous(),
+              buffers.weights.slice(0, 0, kElements).to(at::kBFloat16));
   for (int64_t i = kElements; i < kElements + kPadding; ++i) {
     EXPECT_EQ(buffers.weights[i].item<float>(), 42);
     EXPECT_EQ(buffers.copy[i].item<float>(), 7);
@@ -91,11 +95,15 @@ TEST_P(FlatOptimizerGolden, EqualsTorchAfterFiveSteps) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, FlatOptimizerGolden,
-    testing::Values(GoldenCase{"adamw", {.name = "adamw", .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}, {"exp_avg", "exp_avg_sq"}},
-                    GoldenCase{"adamw-eps", {.name = "adamw", .beta1 = 0.8, .beta2 = 0.999, .eps = 1e-4}, {"exp_avg", "exp_avg_sq"}},
-                    GoldenCase{"sgd", {.name = "sgd", .weight_decay = 0.05, .momentum = 0.9}, {"momentum_buffer"}},
-                    GoldenCase{"sgd-plain", {.name = "sgd", .weight_decay = 0.05, .momentum = 0}, {}},
-                    GoldenCase{"lion", {.name = "lion", .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.3}, {"exp_avg"}}),
+    testing::Values(
+        GoldenCase{"adamw",
+                   {.name = "adamw", .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1},
+                   {"exp_avg", "exp_avg_sq"}},
+        GoldenCase{
+            "adamw-eps", {.name = "adamw", .beta1 = 0.8, .beta2 = 0.999, .eps = 1e-4}, {"exp_avg", "exp_avg_sq"}},
+        GoldenCase{"sgd", {.name = "sgd", .weight_decay = 0.05, .momentum = 0.9}, {"momentum_buffer"}},
+        GoldenCase{"sgd-plain", {.name = "sgd", .weight_decay = 0.05, .momentum = 0}, {}},
+        GoldenCase{"lion", {.name = "lion", .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.3}, {"exp_avg"}}),
     [](const auto& info) {
       std::string name = info.param.name;
       std::replace(name.begin(), name.end(), '-', '_');
@@ -103,7 +111,10 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 std::vector<OptimizerSpec> every_spec() {
-  return {{.name = "adamw", .weight_decay = 0.1}, {.name = "sgd", .weight_decay = 0.1}, {.name = "sgd", .momentum = 0}, {.name = "lion", .weight_decay = 0.1}};
+  return {{.name = "adamw", .weight_decay = 0.1},
+          {.name = "sgd", .weight_decay = 0.1},
+          {.name = "sgd", .momentum = 0},
+          {.name = "lion", .weight_decay = 0.1}};
 }
 
 TEST(FlatOptimizer, BitsDoNotDependOnThreadsOrCuts) {
@@ -120,9 +131,11 @@ TEST(FlatOptimizer, BitsDoNotDependOnThreadsOrCuts) {
       whole.copy = at::zeros({n}, at::kBFloat16);
       for (int piece = 0; piece < pieces; ++piece) {
         const int64_t begin = n * piece / pieces, end = n * (piece + 1) / pieces;
-        UpdateBuffers part{whole.weights.slice(0, begin, end), gradient.slice(0, begin, end), {}, whole.copy.slice(0, begin, end)};
+        UpdateBuffers part{
+            whole.weights.slice(0, begin, end), gradient.slice(0, begin, end), {}, whole.copy.slice(0, begin, end)};
         for (const at::Tensor& state : whole.states) part.states.push_back(state.slice(0, begin, end));
-        for (int64_t step = 1; step <= 3; ++step) apply_update(spec, {.step = step, .lr = 1e-2, .scale = 0.5}, {{0, end - begin, true}}, part);
+        for (int64_t step = 1; step <= 3; ++step)
+          apply_update(spec, {.step = step, .lr = 1e-2, .scale = 0.5}, {{0, end - begin, true}}, part);
       }
       std::vector<at::Tensor> result = whole.states;
       result.push_back(whole.weights), result.push_back(whole.copy);
@@ -168,8 +181,9 @@ TEST(FlatOptimizer, NonFiniteGradientsReachTheWeights) {
 
 TEST(FlatOptimizer, CopyRoundsAsATenDoes) {
   // Ties, denormals, the largest float (rounds to infinity), infinities.
-  const std::vector<uint32_t> patterns = {0,          0x80000000, 0x3f800000, 0x3f808000, 0x3f818000, 0x3f808001, 0x3f80ffff, 0x00000001,
-                                          0x00008000, 0x007fffff, 0x7f7fffff, 0x7f7f0000, 0xff7fffff, 0x7f800000, 0xff800000, 0x3eaaaaab};
+  const std::vector<uint32_t> patterns = {0,          0x80000000, 0x3f800000, 0x3f808000, 0x3f818000, 0x3f808001,
+                                          0x3f80ffff, 0x00000001, 0x00008000, 0x007fffff, 0x7f7fffff, 0x7f7f0000,
+                                          0xff7fffff, 0x7f800000, 0xff800000, 0x3eaaaaab};
   at::Tensor weights = at::empty({static_cast<int64_t>(patterns.size())});
   std::memcpy(weights.data_ptr(), patterns.data(), weights.nbytes());
   const OptimizerSpec lion{.name = "lion"};  // with a zero gradient it leaves every weight as it is, infinities too

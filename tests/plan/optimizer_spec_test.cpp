@@ -30,10 +30,14 @@ TEST(OptimizerSpec, ListsTheStates) {
 TEST(OptimizerSpec, RefusesWhatIsOutOfRangeNamingTheKey) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<std::pair<OptimizerSpec, std::string>> table = {
-      {{.name = "adam"}, "did you mean 'adamw'"},          {{.name = ""}, "optimizer.name"},
-      {{.beta1 = 1}, "optimizer.betas"},                    {{.beta2 = -0.1}, "optimizer.betas"},
-      {{.beta1 = nan}, "optimizer.betas"},                  {{.eps = -1e-8}, "optimizer.eps"},
-      {{.weight_decay = -1}, "optimizer.weight_decay"},     {{.name = "sgd", .momentum = 1}, "optimizer.momentum"},
+      {{.name = "adam"}, "did you mean 'adamw'"},
+      {{.name = ""}, "optimizer.name"},
+      {{.beta1 = 1}, "optimizer.betas"},
+      {{.beta2 = -0.1}, "optimizer.betas"},
+      {{.beta1 = nan}, "optimizer.betas"},
+      {{.eps = -1e-8}, "optimizer.eps"},
+      {{.weight_decay = -1}, "optimizer.weight_decay"},
+      {{.name = "sgd", .momentum = 1}, "optimizer.momentum"},
   };
   for (const auto& [spec, expected] : table) {
     try {

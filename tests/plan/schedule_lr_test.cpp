@@ -27,15 +27,44 @@ TEST(LearningRate, HasTheseValues) {
   const LrSchedule one{.kind = "cosine", .lr = 3, .min_lr = 1, .warmup = 0, .steps = 1};
   const LrSchedule all_warmup{.kind = "linear", .lr = 1, .min_lr = 0, .warmup = 10, .steps = 10};
   const std::vector<Point> table = {
-      {constant, 1, 0.5}, {constant, 4, 2}, {constant, 5, 2}, {constant, 10, 2}, {constant, 1000, 2},
-      {linear, 2, 1}, {linear, 4, 2}, {linear, 5, 1.875}, {linear, 8, 1.5}, {linear, 12, 1}, {linear, 13, 1},
-      {cosine, 1, 3e-5}, {cosine, 20, 6e-4}, {cosine, 60, 3.3e-4}, {cosine, 40, 6e-5 + 5.4e-4 * (2 + std::sqrt(2.0)) / 4}, {cosine, 100, 6e-5}, {cosine, 200, 6e-5},
-      {no_warmup, 1, 1}, {no_warmup, 2, (2 + std::sqrt(2.0)) / 4}, {no_warmup, 3, 0.5}, {no_warmup, 5, 0},
-      {wsd, 5, 0.5}, {wsd, 10, 1}, {wsd, 59, 1}, {wsd, 60, 1}, {wsd, 80, 0.6}, {wsd, 100, 0.2}, {wsd, 101, 0.2},
-      {wsd_tenth, 1, 1}, {wsd_tenth, 90, 1}, {wsd_tenth, 95, 0.5}, {wsd_tenth, 100, 0},
-      {one, 1, 3}, {all_warmup, 10, 1}, {all_warmup, 5, 0.5},
+      {constant, 1, 0.5},
+      {constant, 4, 2},
+      {constant, 5, 2},
+      {constant, 10, 2},
+      {constant, 1000, 2},
+      {linear, 2, 1},
+      {linear, 4, 2},
+      {linear, 5, 1.875},
+      {linear, 8, 1.5},
+      {linear, 12, 1},
+      {linear, 13, 1},
+      {cosine, 1, 3e-5},
+      {cosine, 20, 6e-4},
+      {cosine, 60, 3.3e-4},
+      {cosine, 40, 6e-5 + 5.4e-4 * (2 + std::sqrt(2.0)) / 4},
+      {cosine, 100, 6e-5},
+      {cosine, 200, 6e-5},
+      {no_warmup, 1, 1},
+      {no_warmup, 2, (2 + std::sqrt(2.0)) / 4},
+      {no_warmup, 3, 0.5},
+      {no_warmup, 5, 0},
+      {wsd, 5, 0.5},
+      {wsd, 10, 1},
+      {wsd, 59, 1},
+      {wsd, 60, 1},
+      {wsd, 80, 0.6},
+      {wsd, 100, 0.2},
+      {wsd, 101, 0.2},
+      {wsd_tenth, 1, 1},
+      {wsd_tenth, 90, 1},
+      {wsd_tenth, 95, 0.5},
+      {wsd_tenth, 100, 0},
+      {one, 1, 3},
+      {all_warmup, 10, 1},
+      {all_warmup, 5, 0.5},
   };
-  for (const auto& [schedule, step, lr] : table) EXPECT_NEAR(learning_rate(schedule, step), lr, 1e-15 + 1e-12 * lr) << schedule.kind << " " << step;
+  for (const auto& [schedule, step, lr] : table)
+    EXPECT_NEAR(learning_rate(schedule, step), lr, 1e-15 + 1e-12 * lr) << schedule.kind << " " << step;
   // Exact at the corners, not only near.
   EXPECT_EQ(learning_rate(cosine, 20), 6e-4);
   EXPECT_EQ(learning_rate(cosine, 100), 6e-5);

@@ -44,7 +44,8 @@ BALLAST_CLONES void sum_runs(const float* values, int64_t runs, RunSum* sums) {
       least = least < less_one ? least : less_one;
     }
     uint32_t largest = 0, smallest = ~uint32_t{0};
-    for (int i = 0; i < 8; ++i) largest = std::max<uint32_t>(largest, most[i]), smallest = std::min<uint32_t>(smallest, least[i]);
+    for (int i = 0; i < 8; ++i)
+      largest = std::max<uint32_t>(largest, most[i]), smallest = std::min<uint32_t>(smallest, least[i]);
     if (largest == 0) {
       sums[run] = {0, 0, true};
       continue;
@@ -55,7 +56,8 @@ BALLAST_CLONES void sum_runs(const float* values, int64_t runs, RunSum* sums) {
       continue;
     }
     // 1.5 * 2^52 u: adding and taking it away again rounds to multiples of u.
-    const double rounder = std::bit_cast<double>(static_cast<uint64_t>(2 * (top - 127) - 44 + 52 + 1023) << 52 | uint64_t{1} << 51);
+    const double rounder =
+        std::bit_cast<double>(static_cast<uint64_t>(2 * (top - 127) - 44 + 52 + 1023) << 52 | uint64_t{1} << 51);
     Double4 high[4] = {}, low[4] = {};
     for (int64_t i = 0; i < kRun; i += 16) {
       for (int j = 0; j < 4; ++j) {
@@ -80,9 +82,12 @@ void ExactSum::add(double term) {
   const int exponent = static_cast<int>(bits >> 52 & 0x7ff);
   uint64_t mantissa = bits & ((uint64_t{1} << 52) - 1);
   if (exponent == 0x7ff) {
-    if (mantissa != 0) ++nans_;
-    else if (bits >> 63) ++negative_infinities_;
-    else ++positive_infinities_;
+    if (mantissa != 0)
+      ++nans_;
+    else if (bits >> 63)
+      ++negative_infinities_;
+    else
+      ++positive_infinities_;
     return;
   }
   if (exponent != 0) mantissa |= uint64_t{1} << 52;
@@ -148,7 +153,8 @@ void ExactSum::add_squares(const float* values, int64_t n) {
 }
 
 double ExactSum::value() const {
-  if (nans_ > 0 || (positive_infinities_ > 0 && negative_infinities_ > 0)) return std::numeric_limits<double>::quiet_NaN();
+  if (nans_ > 0 || (positive_infinities_ > 0 && negative_infinities_ > 0))
+    return std::numeric_limits<double>::quiet_NaN();
   if (positive_infinities_ > 0) return std::numeric_limits<double>::infinity();
   if (negative_infinities_ > 0) return -std::numeric_limits<double>::infinity();
   ExactSum sum = *this;
@@ -162,7 +168,8 @@ double ExactSum::value() const {
   while (top >= 0 && sum.digits_[top] == 0) --top;
   if (top < 0) return 0.0;
   // Digits are below 2^32 but for the last, which is above 2^32 only for sums far outside double.
-  if (sum.digits_[kDigits - 1] > kDigitMask) return negative ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+  if (sum.digits_[kDigits - 1] > kDigitMask)
+    return negative ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
   const auto bit = [&sum](int index) { return sum.digits_[index >> 5] >> (index & 31) & 1; };
   const int length = 32 * top + std::bit_width(static_cast<uint64_t>(sum.digits_[top]));
   const int shift = std::max(0, length - 53);
@@ -191,7 +198,8 @@ ExactSum::Words ExactSum::words() const {
 ExactSum ExactSum::from_words(std::span<const int64_t, kWords> words) {
   ExactSum sum;
   for (int i = 0; i < kDigits; ++i) {
-    BALLAST_CHECK(words[i] > -(int64_t{1} << 62) && words[i] < int64_t{1} << 62, "word {} of an exact sum is {}", i, words[i]);
+    BALLAST_CHECK(words[i] > -(int64_t{1} << 62) && words[i] < int64_t{1} << 62, "word {} of an exact sum is {}", i,
+                  words[i]);
     sum.digits_[i] = words[i];
   }
   sum.positive_infinities_ = words[kDigits];

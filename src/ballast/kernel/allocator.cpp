@@ -58,12 +58,15 @@ void fill_poison(void* data, int64_t bytes) {
 [[noreturn]] void out_of_memory(int64_t requested, const std::string& reason) {
   throw Error(ErrorKind::OutOfMemory, fmt::format("allocating {} bytes failed", requested))
       .found(fmt::format("{} bytes in use, {} at the peak; {}", current_bytes(), peak_bytes(), reason))
-      .cure("smaller batch.micro_tokens, train.recompute, or a placement that shards more ('ballast plan' shows the parts)");
+      .cure(
+          "smaller batch.micro_tokens, train.recompute, or a placement that shards more ('ballast plan' shows the "
+          "parts)");
 }
 
 void* allocate_block(int64_t bytes) {
   if constexpr (kCaching) return state().store.take(bytes);
-  return std::aligned_alloc(kBlockAlignment, static_cast<size_t>((bytes + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment));
+  return std::aligned_alloc(kBlockAlignment,
+                            static_cast<size_t>((bytes + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment));
 }
 
 void free_block(void* block, int64_t bytes) {
@@ -77,7 +80,8 @@ void free_block(void* block, int64_t bytes) {
 void release_data(void* data) {
   if (data == nullptr) return;
   Header* header = reinterpret_cast<Header*>(static_cast<char*>(data) - sizeof(Header));
-  BALLAST_CHECK(header->magic == kLive, "freed twice, not from this allocator, or written before its start: {:#x}", header->magic);
+  BALLAST_CHECK(header->magic == kLive, "freed twice, not from this allocator, or written before its start: {:#x}",
+                header->magic);
   const int64_t requested = header->requested;
   header->magic = kFree;
   if constexpr (kFill) fill_poison(data, requested);
@@ -91,7 +95,8 @@ class CachingAllocator final : public c10::Allocator {
     const c10::Device cpu(c10::DeviceType::CPU);
     if (n == 0) return {nullptr, nullptr, &release_data, cpu};
     State& s = state();
-    if (n > static_cast<size_t>(std::numeric_limits<int64_t>::max() / 2)) out_of_memory(std::numeric_limits<int64_t>::max() / 2, "the request is beyond any machine");
+    if (n > static_cast<size_t>(std::numeric_limits<int64_t>::max() / 2))
+      out_of_memory(std::numeric_limits<int64_t>::max() / 2, "the request is beyond any machine");
     const int64_t requested = static_cast<int64_t>(n);
     const int64_t now = s.current.fetch_add(requested, std::memory_order_relaxed) + requested;
     const int64_t limit = s.limit.load(std::memory_order_relaxed);
@@ -104,7 +109,8 @@ class CachingAllocator final : public c10::Allocator {
       s.current.fetch_sub(requested, std::memory_order_relaxed);
       out_of_memory(requested, "the system gave no more memory");
     }
-    for (int64_t peak = s.peak.load(std::memory_order_relaxed); peak < now && !s.peak.compare_exchange_weak(peak, now, std::memory_order_relaxed);) {
+    for (int64_t peak = s.peak.load(std::memory_order_relaxed);
+         peak < now && !s.peak.compare_exchange_weak(peak, now, std::memory_order_relaxed);) {
     }
     new (block) Header{kLive, requested};
     void* data = static_cast<char*>(block) + sizeof(Header);
@@ -131,6 +137,8 @@ void reset_peak() { state().peak.store(current_bytes(), std::memory_order_relaxe
 int64_t reserved_bytes() { return kCaching ? state().store.reserved() : current_bytes(); }
 int64_t release_cached() { return kCaching ? state().store.release() : 0; }
 void set_allocation_limit(int64_t bytes) { state().limit.store(bytes, std::memory_order_relaxed); }
-int64_t block_bytes(int64_t requested) { return requested == 0 ? 0 : rounded_block_bytes(requested + static_cast<int64_t>(sizeof(Header))); }
+int64_t block_bytes(int64_t requested) {
+  return requested == 0 ? 0 : rounded_block_bytes(requested + static_cast<int64_t>(sizeof(Header)));
+}
 
 }  // namespace ballast

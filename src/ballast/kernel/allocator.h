@@ -26,7 +26,8 @@ void set_allocation_limit(int64_t bytes);
 // Rounding is at most 1/8 of the request and header, or less than 64 bytes.
 int64_t block_bytes(int64_t requested);
 
-// The word that fresh and freed memory holds in builds with BALLAST_POISON. Repeated, it is NaN in fp16, bf16, fp32 and fp64.
+// The word that fresh and freed memory holds in builds with BALLAST_POISON. Repeated, it is NaN in fp16, bf16, fp32 and
+// fp64.
 constexpr uint32_t kPoison = 0x7ffb7ffb;
 
 }  // namespace ballast

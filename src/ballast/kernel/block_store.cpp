@@ -37,7 +37,9 @@ int64_t rounded_block_bytes(int64_t bytes) {
   return bytes <= kLargestSmall ? small_class_bytes(small_class(bytes)) : round_up(bytes, kPage);
 }
 
-void* BlockStore::take(int64_t bytes) { return bytes <= kLargestSmall ? take_small(small_class(bytes)) : take_large(round_up(bytes, kPage)); }
+void* BlockStore::take(int64_t bytes) {
+  return bytes <= kLargestSmall ? take_small(small_class(bytes)) : take_large(round_up(bytes, kPage));
+}
 
 void BlockStore::give(void* block, int64_t bytes) {
   if (bytes > kLargestSmall) {
@@ -115,16 +117,19 @@ void BlockStore::erase_free(std::map<char*, int64_t>::iterator at) {
 // Maps a region of address space; pages come with the first touch. Regions grow with what is in use, so there are few.
 bool BlockStore::grow(int64_t bytes) {
   const int64_t wanted = std::clamp(reserved_ / 2, kSmallestRegion, kLargestRegion);
-  for (const int64_t usable : {std::max(round_up(bytes, kHugePage), round_up(wanted, kHugePage)), round_up(bytes, kHugePage)}) {
+  for (const int64_t usable :
+       {std::max(round_up(bytes, kHugePage), round_up(wanted, kHugePage)), round_up(bytes, kHugePage)}) {
     const int64_t mapped = usable + kHugePage;  // room to begin at a multiple of a huge page
-    void* region = ::mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* region = ::mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (region == MAP_FAILED) continue;
     char* begin = static_cast<char*>(region);
     const int64_t skip = (kHugePage - static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin) % kHugePage)) % kHugePage;
     if (skip > 0) ::munmap(begin, static_cast<size_t>(skip));
     begin += skip;
     if (mapped - skip > usable) ::munmap(begin + usable, static_cast<size_t>(mapped - skip - usable));
-    ::madvise(begin, static_cast<size_t>(usable), MADV_HUGEPAGE);  // a kernel without huge pages refuses: then small ones serve
+    ::madvise(begin, static_cast<size_t>(usable),
+              MADV_HUGEPAGE);  // a kernel without huge pages refuses: then small ones serve
     reserved_ += usable;
     give_large(begin, usable);
     return true;

@@ -26,14 +26,15 @@ struct UpdateBuffers {
 };
 
 struct UpdateStep {
-  int64_t step = 1;      // counts from 1: the bias correction
-  double lr = 0;         // of this step
-  double scale = 1;      // multiplies the gradient: the clip factor
+  int64_t step = 1;  // counts from 1: the bias correction
+  double lr = 0;     // of this step
+  double scale = 1;  // multiplies the gradient: the clip factor
 };
 
 // One update of all ranges, spread over the threads of ATen; the bits do not depend on their number, nor on how the
 // shard was cut. Throws Error(Internal) when buffers do not match the spec.
-void apply_update(const OptimizerSpec& spec, const UpdateStep& step, const std::vector<UpdateRange>& ranges, const UpdateBuffers& buffers);
+void apply_update(const OptimizerSpec& spec, const UpdateStep& step, const std::vector<UpdateRange>& ranges,
+                  const UpdateBuffers& buffers);
 
 // The factor that brings a global gradient norm down to `clip`: 1 when it is below, or when clip is 0 (off).
 // A non-finite norm gives NaN, so that an unchecked update cannot hide it.

@@ -1,5 +1,6 @@
 // Update loops, written for the vectoriser. This file is built with -O3 -ffp-contract=off: every vector width, thread
-// count and cut of the arrays gives the same bits. Traffic per element: AdamW reads 16 and writes 12 bytes (14 with copy).
+// count and cut of the arrays gives the same bits. Traffic per element: AdamW reads 16 and writes 12 bytes (14 with
+// copy).
 #include "ballast/optim/update_kernels.h"
 
 #include <algorithm>
@@ -30,8 +31,9 @@ BALLAST_CLONES void bf16_copy_kernel(int64_t n, const float* __restrict from, ui
 // Loshchilov and Hutter, arXiv 1711.05101, in the order of operations of PyTorch's AdamW:
 //   g = scale * gradient;  w *= shrink;  m += (1 - beta1)(g - m);  v = beta2 v + (1 - beta2) g g
 //   w -= step_size * m / (sqrt(v) * inverse_root_correction + eps)
-BALLAST_CLONES void adamw_kernel(const AdamWNumbers& k, int64_t n, const float* __restrict gradient, float* __restrict exp_avg,
-                                 float* __restrict exp_avg_sq, float* __restrict weights, uint16_t* __restrict copy) {
+BALLAST_CLONES void adamw_kernel(const AdamWNumbers& k, int64_t n, const float* __restrict gradient,
+                                 float* __restrict exp_avg, float* __restrict exp_avg_sq, float* __restrict weights,
+                                 uint16_t* __restrict copy) {
   const AdamWNumbers c = k;
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t end = std::min(n, begin + kBlock);
@@ -50,8 +52,8 @@ BALLAST_CLONES void adamw_kernel(const AdamWNumbers& k, int64_t n, const float* 
 }
 
 // PyTorch's SGD: g = scale * gradient + decay w;  b = momentum b + g;  w -= lr b
-BALLAST_CLONES void sgd_kernel(const SgdNumbers& k, int64_t n, const float* __restrict gradient, float* __restrict momentum,
-                               float* __restrict weights, uint16_t* __restrict copy) {
+BALLAST_CLONES void sgd_kernel(const SgdNumbers& k, int64_t n, const float* __restrict gradient,
+                               float* __restrict momentum, float* __restrict weights, uint16_t* __restrict copy) {
   const SgdNumbers c = k;
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t end = std::min(n, begin + kBlock);
@@ -74,8 +76,8 @@ BALLAST_CLONES void sgd_kernel(const SgdNumbers& k, int64_t n, const float* __re
 
 // Chen et al., arXiv 2302.06675: g = scale * gradient;  w *= shrink;  w -= lr sign(beta1 m + (1 - beta1) g)
 //   m = beta2 m + (1 - beta2) g. The sign of zero is zero; of NaN, NaN.
-BALLAST_CLONES void lion_kernel(const LionNumbers& k, int64_t n, const float* __restrict gradient, float* __restrict exp_avg,
-                                float* __restrict weights, uint16_t* __restrict copy) {
+BALLAST_CLONES void lion_kernel(const LionNumbers& k, int64_t n, const float* __restrict gradient,
+                                float* __restrict exp_avg, float* __restrict weights, uint16_t* __restrict copy) {
   const LionNumbers c = k;
   for (int64_t begin = 0; begin < n; begin += kBlock) {
     const int64_t end = std::min(n, begin + kBlock);

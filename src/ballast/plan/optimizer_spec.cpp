@@ -10,7 +10,10 @@ namespace {
 
 void check_range(const char* key, double value, double low, double high, const char* expected) {
   if (value >= low && value < high) return;  // NaN is in no range
-  throw Error(ErrorKind::Usage, "value out of range").at(std::string("optimizer.") + key).found(fmt::format("{}", value)).expected(expected);
+  throw Error(ErrorKind::Usage, "value out of range")
+      .at(std::string("optimizer.") + key)
+      .found(fmt::format("{}", value))
+      .expected(expected);
 }
 
 }  // namespace
@@ -18,10 +21,14 @@ void check_range(const char* key, double value, double low, double high, const c
 std::vector<OptimizerState> optimizer_state_specs(const OptimizerSpec& spec) {
   if (spec.name == "adamw") return {{"exp_avg"}, {"exp_avg_sq"}};
   if (spec.name == "lion") return {{"exp_avg"}};
-  if (spec.name == "sgd") return spec.momentum == 0 ? std::vector<OptimizerState>{} : std::vector<OptimizerState>{{"momentum"}};
+  if (spec.name == "sgd")
+    return spec.momentum == 0 ? std::vector<OptimizerState>{} : std::vector<OptimizerState>{{"momentum"}};
   const std::string near = nearest(spec.name, std::vector<std::string>{"adamw", "sgd", "lion"});
-  throw Error(ErrorKind::Usage, "unknown optimizer").at("optimizer.name").found(printable(spec.name)).expected("adamw, sgd or lion").cure(
-      near.empty() ? "choose one of these" : "did you mean '" + near + "'?");
+  throw Error(ErrorKind::Usage, "unknown optimizer")
+      .at("optimizer.name")
+      .found(printable(spec.name))
+      .expected("adamw, sgd or lion")
+      .cure(near.empty() ? "choose one of these" : "did you mean '" + near + "'?");
 }
 
 int64_t optimizer_state_bytes(const OptimizerSpec& spec) {

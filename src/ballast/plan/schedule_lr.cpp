@@ -19,7 +19,10 @@ constexpr std::array<const char*, 4> kKinds = {"constant", "linear", "cosine", "
 int64_t decay_steps(const LrSchedule& s) { return s.decay > 0 ? s.decay : (s.steps + 9) / 10; }
 
 Error wrong(const char* key, const std::string& found, const std::string& expected) {
-  return Error(ErrorKind::Usage, "value out of range").at(std::string("optimizer.") + key).found(found).expected(expected);
+  return Error(ErrorKind::Usage, "value out of range")
+      .at(std::string("optimizer.") + key)
+      .found(found)
+      .expected(expected);
 }
 
 }  // namespace
@@ -44,11 +47,18 @@ void check_schedule(const LrSchedule& s) {
         .cure(near.empty() ? "choose one of these" : "did you mean '" + near + "'?");
   }
   if (!(s.lr >= 0) || !std::isfinite(s.lr)) throw wrong("lr", fmt::format("{}", s.lr), "a finite number of at least 0");
-  if (!(s.min_lr >= 0 && s.min_lr <= s.lr)) throw wrong("schedule.min_lr", fmt::format("{}", s.min_lr), fmt::format("0 to lr = {}", s.lr));
-  if (s.steps < 1) throw Error(ErrorKind::Usage, "value out of range").at("train.steps").found(fmt::format("{}", s.steps)).expected("at least 1");
-  if (s.warmup < 0 || s.warmup > s.steps) throw wrong("schedule.warmup", fmt::format("{}", s.warmup), fmt::format("0 to {} steps", s.steps));
+  if (!(s.min_lr >= 0 && s.min_lr <= s.lr))
+    throw wrong("schedule.min_lr", fmt::format("{}", s.min_lr), fmt::format("0 to lr = {}", s.lr));
+  if (s.steps < 1)
+    throw Error(ErrorKind::Usage, "value out of range")
+        .at("train.steps")
+        .found(fmt::format("{}", s.steps))
+        .expected("at least 1");
+  if (s.warmup < 0 || s.warmup > s.steps)
+    throw wrong("schedule.warmup", fmt::format("{}", s.warmup), fmt::format("0 to {} steps", s.steps));
   if (s.decay < 0 || (s.kind == "wsd" && s.decay > s.steps - s.warmup))
-    throw wrong("schedule.decay", fmt::format("{}", s.decay), fmt::format("0 to {} steps (the steps after the warm-up)", s.steps - s.warmup));
+    throw wrong("schedule.decay", fmt::format("{}", s.decay),
+                fmt::format("0 to {} steps (the steps after the warm-up)", s.steps - s.warmup));
 }
 
 }  // namespace ballast
