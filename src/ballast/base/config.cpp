@@ -113,10 +113,9 @@ class ConfigReader {
     config_.schema_ = &schema;
     config_.values_.resize(schema.keys().size());
     for (size_t i = 0; i < schema.keys().size(); ++i) {
-      const ConfigKey& key = schema.keys()[i];
-      if (key.default_text.empty()) continue;
-      config_.values_[i].node = parse_yaml(key.default_text, "default of " + key.path, true);
-      check_type(key, config_.values_[i].node);
+      if (schema.defaults()[i].is_null()) continue;
+      config_.values_[i].node = schema.defaults()[i];
+      check_type(schema.keys()[i], schema.defaults()[i]);
     }
   }
 

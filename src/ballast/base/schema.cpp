@@ -39,6 +39,7 @@ ConfigSchema::ConfigSchema(std::vector<ConfigSection> sections, std::vector<Conf
     BALLAST_CHECK(index(keys_[i].path) == static_cast<int64_t>(i), "key {} is there twice", keys_[i].path);
     BALLAST_CHECK(!is_section(keys_[i].path), "key {} is a section too", keys_[i].path);
     BALLAST_CHECK((keys_[i].type == ConfigType::Choice) == !keys_[i].allowed.empty(), "key {}: choices", keys_[i].path);
+    defaults_.push_back(keys_[i].default_text.empty() ? YamlNode{} : parse_yaml(keys_[i].default_text, "default of " + keys_[i].path, true));
   }
 }
 

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ballast/base/yaml.h"
+
 namespace ballast {
 
 enum class ConfigType : uint8_t {
@@ -46,10 +48,11 @@ struct ConfigSection {
 class ConfigSchema {
  public:
   ConfigSchema() = default;
-  // BALLAST_CHECKs that paths are unique and defaults have their type.
+  // BALLAST_CHECKs that paths are unique; Config checks that defaults have their type.
   ConfigSchema(std::vector<ConfigSection> sections, std::vector<ConfigKey> keys);
   const std::vector<ConfigKey>& keys() const { return keys_; }
   const std::vector<ConfigSection>& sections() const { return sections_; }
+  const std::vector<YamlNode>& defaults() const { return defaults_; }  // as keys(); Null: not set
   const ConfigKey* find(std::string_view path) const;
   int64_t index(std::string_view path) const;        // -1 if there is none
   bool is_section(std::string_view path) const;      // some key lies below it; "" is one
@@ -64,6 +67,7 @@ class ConfigSchema {
  private:
   std::vector<ConfigSection> sections_;
   std::vector<ConfigKey> keys_;
+  std::vector<YamlNode> defaults_;
 };
 
 }  // namespace ballast
