@@ -86,7 +86,7 @@ def main():
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--timeout", type=int, default=900, help="seconds for one program")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     root = pathlib.Path(__file__).resolve().parent.parent
     found = {p.name.removeprefix("test_"): p.resolve() for p in sorted((options.build / "tests").glob("test_*")) if p.is_file() and os.access(p, os.X_OK)}
     wanted = options.programs or list(found)
