@@ -4,12 +4,18 @@
 namespace ballast::cli {
 
 void add_bench(CLI::App& app, Chosen& chosen) {
-  auto [verb, options] = add_verb<BenchOptions>(app, chosen, "bench", "Measure this machine, as in 'ballast bench train model.preset=gpt2-124m batch=1 seq=512'", "Insight", run_bench);
+  auto [verb, options] = add_verb<BenchOptions>(
+      app, chosen, "bench", "Measure this machine, as in 'ballast bench train model.preset=gpt2-124m batch=1 seq=512'",
+      "Insight", run_bench);
   verb->add_option("NAME", options->name, "What to measure; an unknown name lists all")->required()->option_text(" ");
   verb->add_option("SETTINGS", options->overrides,
-                   "train takes model.preset=..., batch=B, seq=T [tokens], precision=bf16|fp32, threads=N, steps=K, ranks=R, placement=..., topology=...")
+                   "train takes model.preset=..., batch=B, seq=T [tokens], precision=bf16|fp32, threads=N, steps=K, "
+                   "ranks=R, placement=..., topology=...")
       ->option_text("key=value ...");
-  verb->add_option("--ranks", options->ranks, "Like ranks=N; 0: one, or as the topology says")->check(CLI::Range(int64_t{0}, int64_t{100'000'000}))->option_text("N [0]")->group("Machine");
+  verb->add_option("--ranks", options->ranks, "Like ranks=N; 0: one, or as the topology says")
+      ->check(CLI::Range(int64_t{0}, int64_t{100'000'000}))
+      ->option_text("N [0]")
+      ->group("Machine");
   add_json(*verb, options->json);
 }
 

@@ -16,7 +16,9 @@ void add_config(CLI::App& app, Chosen& chosen) {
   };
   auto form = std::make_shared<Form>();
   CLI::Option* json = schema->add_flag("--json", form->json, "As JSON")->group("Output");
-  schema->add_flag("--markdown", form->markdown, "As the reference in docs/configuration.md")->group("Output")->excludes(json);
+  schema->add_flag("--markdown", form->markdown, "As the reference in docs/configuration.md")
+      ->group("Output")
+      ->excludes(json);
   schema->callback([&chosen, form] {
     chosen = [form] {
       const ConfigSchema& keys = run_schema();

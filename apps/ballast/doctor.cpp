@@ -4,7 +4,9 @@
 namespace ballast::cli {
 
 void add_doctor(CLI::App& app, Chosen& chosen) {
-  auto [verb, options] = add_verb<DoctorOptions>(app, chosen, "doctor", "Show and check what this machine offers: CPUs, memory, libraries, launchers", "Insight", run_doctor);
+  auto [verb, options] = add_verb<DoctorOptions>(
+      app, chosen, "doctor", "Show and check what this machine offers: CPUs, memory, libraries, launchers", "Insight",
+      run_doctor);
   add_json(*verb, options->json);
 }
 

@@ -27,8 +27,11 @@ int report(ErrorKind kind, const std::string& message) {
 }
 
 int report_out_of_memory(const std::string& what) {
-  return report(ErrorKind::OutOfMemory, Error(ErrorKind::OutOfMemory, "the allocator has no more memory").found(what).cure(
-                                            "smaller batch.micro_tokens, train.recompute=block, or a placement that shards more; 'ballast plan' shows the sizes").what());
+  return report(ErrorKind::OutOfMemory, Error(ErrorKind::OutOfMemory, "the allocator has no more memory")
+                                            .found(what)
+                                            .cure("smaller batch.micro_tokens, train.recompute=block, or a placement "
+                                                  "that shards more; 'ballast plan' shows the sizes")
+                                            .what());
 }
 
 // libtorch's text without its C++ backtrace.
@@ -40,7 +43,10 @@ int guarded(const std::function<int()>& work) {
   try {
     const int code = work();
     if (std::fflush(stdout) != 0) {
-      return report(ErrorKind::Environment, Error(ErrorKind::Environment, "cannot write the result").at("standard output").found(errno_text(errno)).what());
+      return report(ErrorKind::Environment, Error(ErrorKind::Environment, "cannot write the result")
+                                                .at("standard output")
+                                                .found(errno_text(errno))
+                                                .what());
     }
     return code;
   } catch (const Error& error) {
@@ -52,7 +58,8 @@ int guarded(const std::function<int()>& work) {
   } catch (const c10::Error& error) {
     // The CPU allocator has no exception of its own.
     const std::string text = first_lines(error);
-    if (text.find("not enough memory") != std::string::npos || text.find("can't allocate memory") != std::string::npos) return report_out_of_memory(text);
+    if (text.find("not enough memory") != std::string::npos || text.find("can't allocate memory") != std::string::npos)
+      return report_out_of_memory(text);
     return report(ErrorKind::Internal, "internal error: libtorch: " + text);
   } catch (const std::exception& error) {
     return report(ErrorKind::Internal, std::string("internal error: ") + error.what());

@@ -25,7 +25,8 @@ constexpr const char* kFooter =
 void check_verb(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return;
   std::vector<std::string> verbs;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) verbs.push_back(verb->get_name());
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    verbs.push_back(verb->get_name());
   if (std::find(verbs.begin(), verbs.end(), argv[1]) != verbs.end()) return;
   const std::string near = ballast::nearest(argv[1], verbs);
   throw ballast::Error(ballast::ErrorKind::Usage, fmt::format("unknown verb '{}'", ballast::printable(argv[1])))
@@ -36,18 +37,23 @@ void check_verb(const CLI::App& app, int argc, char** argv) {
 
 int parse_and_run(int argc, char** argv) {
   using namespace ballast;
-  CLI::App app("Ballast trains, fine-tunes and runs transformer models where memory and bandwidth are the limit.", "ballast");
+  CLI::App app("Ballast trains, fine-tunes and runs transformer models where memory and bandwidth are the limit.",
+               "ballast");
   app.require_subcommand(1);
   app.footer(kFooter);
   app.set_help_flag("-h,--help", "Show this help");
   app.fallthrough();
   bool version = false;
-  app.add_flag_callback("--version", [&] {
-    version = true;
-    throw CLI::CallForVersion("", 0);
-  }, "Show the versions of Ballast and libtorch, and the CPU path");
+  app.add_flag_callback(
+      "--version",
+      [&] {
+        version = true;
+        throw CLI::CallForVersion("", 0);
+      },
+      "Show the versions of Ballast and libtorch, and the CPU path");
   std::string level = "info";
-  app.add_option("--log-level", level, "Least important message to show: debug, info, warning, error, off")->option_text("LEVEL [info]");
+  app.add_option("--log-level", level, "Least important message to show: debug, info, warning, error, off")
+      ->option_text("LEVEL [info]");
 
   cli::Chosen chosen;
   cli::add_data(app, chosen);
@@ -72,7 +78,9 @@ int parse_and_run(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    throw Error(ErrorKind::Usage, error.what()).at("command line").cure("see 'ballast --help', or 'ballast VERB --help'");
+    throw Error(ErrorKind::Usage, error.what())
+        .at("command line")
+        .cure("see 'ballast --help', or 'ballast VERB --help'");
   }
   set_log_level(parse_log_level(level));
   return chosen();

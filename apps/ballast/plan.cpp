@@ -11,7 +11,10 @@ void read_limit(const std::string& text, PlanOptions& options) {
   const size_t equals = text.find('=');
   const std::string name = text.substr(0, equals);
   if (equals == std::string::npos || (name != "memory" && name != "ranks")) {
-    throw Error(ErrorKind::Usage, "unknown limit").at("--limit").found("'" + printable(text) + "'").expected("memory=8GiB or ranks=16");
+    throw Error(ErrorKind::Usage, "unknown limit")
+        .at("--limit")
+        .found("'" + printable(text) + "'")
+        .expected("memory=8GiB or ranks=16");
   }
   try {
     (name == "memory" ? options.limit_memory : options.limit_ranks) =
@@ -41,13 +44,21 @@ std::vector<std::string> split_placements(const std::string& text) {
 }  // namespace
 
 void add_plan(CLI::App& app, Chosen& chosen) {
-  auto [verb, options] = add_verb<PlanOptions>(app, chosen, "plan", "Memory per rank, bytes per level and the layout of a step, without running it", "Before a run", run_plan);
+  auto [verb, options] = add_verb<PlanOptions>(
+      app, chosen, "plan", "Memory per rank, bytes per level and the layout of a step, without running it",
+      "Before a run", run_plan);
   add_config_source(*verb, options->config);
-  verb->add_option("--step", options->step, "Lay out the samples of this step; without it an even step is assumed")->check(CLI::PositiveNumber)->option_text("N");
+  verb->add_option("--step", options->step, "Lay out the samples of this step; without it an even step is assumed")
+      ->check(CLI::PositiveNumber)
+      ->option_text("N");
   auto limits = std::make_shared<std::vector<std::string>>();
-  verb->add_option("--limit", *limits, "Refuse what needs more: memory=8GiB per rank, ranks=16")->expected(1)->take_all()->option_text("NAME=VALUE");
+  verb->add_option("--limit", *limits, "Refuse what needs more: memory=8GiB per rank, ranks=16")
+      ->expected(1)
+      ->take_all()
+      ->option_text("NAME=VALUE");
   auto compare = std::make_shared<std::string>();
-  verb->add_option("--compare", *compare, "Placements to set beside the configured one, as in 'zero3,hsdp(pair)'")->option_text("LIST");
+  verb->add_option("--compare", *compare, "Placements to set beside the configured one, as in 'zero3,hsdp(pair)'")
+      ->option_text("LIST");
   add_json(*verb, options->json);
   verb->callback([&chosen, options = options, limits, compare] {
     chosen = [options, limits, compare] {

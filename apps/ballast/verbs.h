@@ -1,7 +1,6 @@
 #pragma once
 // One function per verb adds its parser. A parser only fills options; what to run is left in `Chosen`.
 #include <CLI/CLI.hpp>
-
 #include <functional>
 #include <string>
 #include <vector>
@@ -30,13 +29,15 @@ void add_config(CLI::App& app, Chosen& chosen);
 std::string version_text();
 
 // CONFIG [key=value ...] --ranks N.
-void add_config_source(CLI::App& verb, ConfigSource& source, const std::string& name = "CONFIG", const std::string& what = "Configuration file (YAML)");
+void add_config_source(CLI::App& verb, ConfigSource& source, const std::string& name = "CONFIG",
+                       const std::string& what = "Configuration file (YAML)");
 void add_json(CLI::App& verb, bool& json);
 
 // A new verb in a group of the help. T lives as long as the parser.
 template <class T>
-std::pair<CLI::App*, std::shared_ptr<T>> add_verb(CLI::App& app, Chosen& chosen, const std::string& name, const std::string& what,
-                                                  const std::string& group, int (*run)(const T&)) {
+std::pair<CLI::App*, std::shared_ptr<T>> add_verb(CLI::App& app, Chosen& chosen, const std::string& name,
+                                                  const std::string& what, const std::string& group,
+                                                  int (*run)(const T&)) {
   CLI::App* verb = app.add_subcommand(name, what);
   verb->group(group);
   auto options = std::make_shared<T>();

@@ -1,4 +1,5 @@
-// The built binary as a user meets it: help, versions, the schema, and one message with exit code 2 for what it cannot take.
+// The built binary as a user meets it: help, versions, the schema, and one message with exit code 2 for what it cannot
+// take.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -31,7 +32,8 @@ Outcome run(const std::vector<std::string>& arguments) {
   const std::string output = base + ".out", errors = base + ".err";
   const pid_t child = ::fork();
   if (child == 0) {
-    if (std::freopen(output.c_str(), "w", stdout) == nullptr || std::freopen(errors.c_str(), "w", stderr) == nullptr) ::_exit(126);
+    if (std::freopen(output.c_str(), "w", stdout) == nullptr || std::freopen(errors.c_str(), "w", stderr) == nullptr)
+      ::_exit(126);
     std::vector<char*> argv{const_cast<char*>(BALLAST_BINARY)};
     for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
@@ -46,8 +48,9 @@ Outcome run(const std::vector<std::string>& arguments) {
   return outcome;
 }
 
-const std::vector<std::vector<std::string>> kVerbs{{"data"}, {"data", "prepare"}, {"validate"}, {"plan"},   {"train"}, {"eval"},   {"generate"},
-                                                   {"export"}, {"inspect"}, {"bench"}, {"report"}, {"doctor"}, {"config"}, {"config", "schema"}};
+const std::vector<std::vector<std::string>> kVerbs{
+    {"data"},   {"data", "prepare"}, {"validate"}, {"plan"},   {"train"},  {"eval"},   {"generate"},
+    {"export"}, {"inspect"},         {"bench"},    {"report"}, {"doctor"}, {"config"}, {"config", "schema"}};
 
 TEST(CommandLine, EveryVerbHasHelp) {
   for (std::vector<std::string> verb : kVerbs) {
@@ -64,7 +67,8 @@ TEST(CommandLine, EveryVerbHasHelp) {
 TEST(CommandLine, HelpIsGroupedAndListsAllVerbs) {
   const Outcome outcome = run({"--help"});
   EXPECT_EQ(outcome.code, 0);
-  for (const char* group : {"Before a run:", "Running:", "After a run:", "Insight:"}) EXPECT_THAT(outcome.output, HasSubstr(group));
+  for (const char* group : {"Before a run:", "Running:", "After a run:", "Insight:"})
+    EXPECT_THAT(outcome.output, HasSubstr(group));
   for (const std::vector<std::string>& verb : kVerbs) EXPECT_THAT(outcome.output, HasSubstr("\n  " + verb[0]));
   EXPECT_THAT(outcome.output, HasSubstr("Exit codes"));
   const Outcome generate = run({"generate", "--help"});
@@ -75,7 +79,8 @@ TEST(CommandLine, HelpIsGroupedAndListsAllVerbs) {
 TEST(CommandLine, VersionNamesLibtorchAndTheCpuPath) {
   const Outcome outcome = run({"--version"});
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_THAT(outcome.output, testing::MatchesRegex("ballast [0-9]+\\.[0-9]+\\.[0-9]+\nlibtorch 2\\.[0-9.]+\nCPU path .+\n"));
+  EXPECT_THAT(outcome.output,
+              testing::MatchesRegex("ballast [0-9]+\\.[0-9]+\\.[0-9]+\nlibtorch 2\\.[0-9.]+\nCPU path .+\n"));
 }
 
 TEST(CommandLine, TheSchemaHasThreeFaces) {

@@ -38,7 +38,9 @@ const ConfigSchema& schema() {
   return instance;
 }
 
-Config read(const std::string& text, const std::vector<std::string>& overrides = {}) { return Config::parse(schema(), text, "a.yaml", overrides); }
+Config read(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return Config::parse(schema(), text, "a.yaml", overrides);
+}
 
 std::string message_of(const std::string& text, const std::vector<std::string>& overrides = {}) {
   try {
@@ -82,11 +84,13 @@ TEST(Config, LayersKeepTheirOrigins) {
 }
 
 TEST(Config, TreesKeepTheirOrderAndTakeOverridesInside) {
-  const Config config = read("topology: {zeta: 2, alpha: 4}\n", {"topology.alpha=8", "topology.outer={size: 3}", "placement=hsdp(pair)"});
+  const Config config =
+      read("topology: {zeta: 2, alpha: 4}\n", {"topology.alpha=8", "topology.outer={size: 3}", "placement=hsdp(pair)"});
   EXPECT_EQ(flow_text(config.node("topology")), "{zeta: 2, alpha: 8, outer: {size: 3}}");
   EXPECT_EQ(config.origin("topology").text, "command line");
   EXPECT_EQ(config.text("placement"), "hsdp(pair)");
-  EXPECT_EQ(flow_text(read("", {"topology.pair=2", "topology.node.size=3"}).node("topology")), "{pair: 2, node: {size: 3}}");
+  EXPECT_EQ(flow_text(read("", {"topology.pair=2", "topology.node.size=3"}).node("topology")),
+            "{pair: 2, node: {size: 3}}");
   EXPECT_THAT(message_of("", {"placement.weights.shard=pair"}), HasSubstr("'placement' is 'ddp' here, not a map"));
 }
 
@@ -182,8 +186,9 @@ TEST(Config, WrongOverridesNameTheArgument) {
 }
 
 TEST(Config, TheResolvedTextReadsBackAndNamesOrigins) {
-  const Config config = read("topology: {pair: 2, node: {size: 4, latency: 3ms}}\nrun: {dir: 'a b: #c', files: [x]}\n",
-                             {"optimizer.schedule.warmup=2k", "placement={weights: {shard: pair}}", "run.files=[x, 'null', '1']"});
+  const Config config =
+      read("topology: {pair: 2, node: {size: 4, latency: 3ms}}\nrun: {dir: 'a b: #c', files: [x]}\n",
+           {"optimizer.schedule.warmup=2k", "placement={weights: {shard: pair}}", "run.files=[x, 'null', '1']"});
   const std::string text = config.write();
   EXPECT_THAT(text, HasSubstr("dir: \"a b: #c\"  # a.yaml:2\n"));
   EXPECT_THAT(text, HasSubstr("    warmup: 2000  # command line\n"));
@@ -191,7 +196,8 @@ TEST(Config, TheResolvedTextReadsBackAndNamesOrigins) {
   EXPECT_THAT(text, HasSubstr("topology: {pair: 2, node: {size: 4, latency: 3ms}}  # a.yaml:1\n"));
   EXPECT_EQ(text.find("steps"), std::string::npos);
   const Config again = Config::parse(schema(), text, "config.yaml");
-  for (const ConfigKey& key : schema().keys()) EXPECT_EQ(again.canonical(key.path), config.canonical(key.path)) << key.path;
+  for (const ConfigKey& key : schema().keys())
+    EXPECT_EQ(again.canonical(key.path), config.canonical(key.path)) << key.path;
   EXPECT_EQ(again.fingerprint(), config.fingerprint());
 }
 

@@ -66,10 +66,12 @@ TEST_F(Files, WritesAreWholeAndLeaveNothingElse) {
 TEST_F(Files, AFailedWriterLeavesTheOldFile) {
   const auto path = folder_ / "a.txt";
   write_aside(path, "old");
-  EXPECT_THROW(write_aside(path, [](FileWriter& out) {
-    out.write(std::string(1 << 20, 'n'));
-    throw std::runtime_error("stop");
-  }), std::runtime_error);
+  EXPECT_THROW(write_aside(path,
+                           [](FileWriter& out) {
+                             out.write(std::string(1 << 20, 'n'));
+                             throw std::runtime_error("stop");
+                           }),
+               std::runtime_error);
   EXPECT_EQ(read_file(path), "old");
   EXPECT_THAT(names(), testing::ElementsAre("a.txt"));
 }
@@ -82,11 +84,20 @@ TEST_F(Files, SystemErrorsCarryPathAndErrno) {
   std::filesystem::create_directory(folder_ / "dir");
   EXPECT_EQ(error_of([&] { write_aside(folder_ / "dir", "x"); }).kind(), ErrorKind::Environment);
   EXPECT_THAT(names(), testing::ElementsAre("dir"));
-  EXPECT_THAT(error_of([&] { FileWriter out(-1, "gone.bin"); out.write("x"); out.flush(); }).what(), HasSubstr("errno 9"));
+  EXPECT_THAT(error_of([&] {
+                FileWriter out(-1, "gone.bin");
+                out.write("x");
+                out.flush();
+              }).what(),
+              HasSubstr("errno 9"));
   // A device that is always full.
   const int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
   ASSERT_GE(full, 0);
-  const Error no_space = error_of([&] { FileWriter out(full, "full.bin"); out.write("x"); out.flush(); });
+  const Error no_space = error_of([&] {
+    FileWriter out(full, "full.bin");
+    out.write("x");
+    out.flush();
+  });
   ::close(full);
   EXPECT_THAT(no_space.what(), HasSubstr("errno 28"));
   EXPECT_THAT(no_space.what(), HasSubstr("free space on the disk"));
@@ -102,7 +113,8 @@ TEST_F(Files, ReadsAreBounded) {
   write_aside(path, "");
   EXPECT_EQ(read_file(path), "");
   EXPECT_EQ(error_of([&] { read_file(folder_ / "none"); }).kind(), ErrorKind::Data);
-  EXPECT_EQ(error_of([&] { read_file(folder_ / "none", ReadLimits{.missing = ErrorKind::CorruptFile}); }).kind(), ErrorKind::CorruptFile);
+  EXPECT_EQ(error_of([&] { read_file(folder_ / "none", ReadLimits{.missing = ErrorKind::CorruptFile}); }).kind(),
+            ErrorKind::CorruptFile);
   EXPECT_THAT(error_of([&] { read_file(folder_); }).what(), HasSubstr("a folder where a file is expected"));
   EXPECT_THAT(error_of([&] { read_file("/dev/zero", ReadLimits{.bytes = 10'000}); }).what(), HasSubstr("too large"));
   EXPECT_THAT(read_file("/proc/self/cmdline"), HasSubstr("test_base"));

@@ -24,44 +24,70 @@ std::string message_of(Function function) {
 }
 
 TEST(Units, BytesAreExact) {
-  const std::vector<std::pair<std::string, int64_t>> table{
-      {"0", 0}, {"512", 512}, {"512B", 512}, {"64KB", 64'000}, {"64kB", 64'000}, {"64KiB", 65'536}, {"200MB", 200'000'000},
-      {"4GiB", 4'294'967'296}, {"4 GiB", 4'294'967'296}, {"1.5GiB", 1'610'612'736}, {"1.1GB", 1'100'000'000}, {"0.001kB", 1},
-      {"1e3", 1000}, {"2.5e3KB", 2'500'000}, {"9223372036854775807", std::numeric_limits<int64_t>::max()}, {"8191PiB", 8191LL << 50}};
+  const std::vector<std::pair<std::string, int64_t>> table{{"0", 0},
+                                                           {"512", 512},
+                                                           {"512B", 512},
+                                                           {"64KB", 64'000},
+                                                           {"64kB", 64'000},
+                                                           {"64KiB", 65'536},
+                                                           {"200MB", 200'000'000},
+                                                           {"4GiB", 4'294'967'296},
+                                                           {"4 GiB", 4'294'967'296},
+                                                           {"1.5GiB", 1'610'612'736},
+                                                           {"1.1GB", 1'100'000'000},
+                                                           {"0.001kB", 1},
+                                                           {"1e3", 1000},
+                                                           {"2.5e3KB", 2'500'000},
+                                                           {"9223372036854775807", std::numeric_limits<int64_t>::max()},
+                                                           {"8191PiB", 8191LL << 50}};
   for (const auto& [text, value] : table) EXPECT_EQ(parse_bytes(text), value) << text;
 }
 
 TEST(Units, RatesAreBytesPerSecond) {
   const std::vector<std::pair<std::string, double>> table{
-      {"200MB/s", 200e6}, {"200Mbit", 25e6}, {"200Mbit/s", 25e6}, {"1Gbit/s", 125e6}, {"1Gbit", 125e6}, {"4GiB/s", 4294967296.0},
-      {"25e6", 25e6}, {"8bit/s", 1}, {"0.5 kB/s", 500}, {"0", 0}};
+      {"200MB/s", 200e6},       {"200Mbit", 25e6}, {"200Mbit/s", 25e6}, {"1Gbit/s", 125e6}, {"1Gbit", 125e6},
+      {"4GiB/s", 4294967296.0}, {"25e6", 25e6},    {"8bit/s", 1},       {"0.5 kB/s", 500},  {"0", 0}};
   for (const auto& [text, value] : table) EXPECT_DOUBLE_EQ(parse_rate(text), value) << text;
 }
 
 TEST(Units, TimesAreSeconds) {
-  const std::vector<std::pair<std::string, double>> table{{"3ms", 0.003}, {"2h", 7200}, {"250us", 250e-6}, {"250\xc2\xb5s", 250e-6}, {"7ns", 7e-9},
-                                                          {"1.5", 1.5}, {"1.5 s", 1.5}, {"10min", 600}, {"2d", 172800}, {"0", 0}};
+  const std::vector<std::pair<std::string, double>> table{
+      {"3ms", 0.003}, {"2h", 7200},   {"250us", 250e-6}, {"250\xc2\xb5s", 250e-6}, {"7ns", 7e-9},
+      {"1.5", 1.5},   {"1.5 s", 1.5}, {"10min", 600},    {"2d", 172800},           {"0", 0}};
   for (const auto& [text, value] : table) EXPECT_EQ(parse_time(text), value) << text;
 }
 
 TEST(Units, CountsAreWhole) {
-  const std::vector<std::pair<std::string, int64_t>> table{
-      {"42", 42}, {"2M", 2'000'000}, {"10k", 10'000}, {"10K", 10'000}, {"1.5k", 1500}, {"1e6", 1'000'000}, {"3B", 3'000'000'000}, {"-1", -1},
-      {"+5", 5}, {"0", 0}, {"0e300", 0}, {"1200e-2", 12}, {"2T", 2'000'000'000'000}};
+  const std::vector<std::pair<std::string, int64_t>> table{{"42", 42},
+                                                           {"2M", 2'000'000},
+                                                           {"10k", 10'000},
+                                                           {"10K", 10'000},
+                                                           {"1.5k", 1500},
+                                                           {"1e6", 1'000'000},
+                                                           {"3B", 3'000'000'000},
+                                                           {"-1", -1},
+                                                           {"+5", 5},
+                                                           {"0", 0},
+                                                           {"0e300", 0},
+                                                           {"1200e-2", 12},
+                                                           {"2T", 2'000'000'000'000}};
   for (const auto& [text, value] : table) EXPECT_EQ(parse_count(text), value) << text;
 }
 
 TEST(Units, NumbersAreFiniteAndDecimal) {
-  const std::vector<std::pair<std::string, double>> table{{"6e-4", 6e-4}, {"0.95", 0.95}, {"3", 3}, {"-2.5", -2.5}, {"+1", 1}, {".5", 0.5}, {"1e-8", 1e-8}};
+  const std::vector<std::pair<std::string, double>> table{{"6e-4", 6e-4}, {"0.95", 0.95}, {"3", 3},      {"-2.5", -2.5},
+                                                          {"+1", 1},      {".5", 0.5},    {"1e-8", 1e-8}};
   for (const auto& [text, value] : table) EXPECT_EQ(parse_number(text), value) << text;
-  for (const char* text : {"", " ", "x", "nan", "inf", "-inf", "0x10", "1e999", "1.2.3", "1,5", "--1", "+-1", "1e", "6e-4x"}) {
+  for (const char* text :
+       {"", " ", "x", "nan", "inf", "-inf", "0x10", "1e999", "1.2.3", "1,5", "--1", "+-1", "1e", "6e-4x"}) {
     EXPECT_THROW(parse_number(text), Error) << text;
   }
 }
 
 TEST(Units, WrongQuantitiesSayWhatWasFoundAndGiveExamples) {
-  for (const char* text : {"", "GiB", "4G", "4gib", "4GiBs", "-1GB", "1.5B", "0.5", "four", "4GiB 2", "9223372036854775808", "8192PiB", "1e30",
-                           "1e", "1e+", "1e-400", "99999999999999999999", "nan", "4Gbit"}) {
+  for (const char* text :
+       {"", "GiB", "4G", "4gib", "4GiBs", "-1GB", "1.5B", "0.5", "four", "4GiB 2", "9223372036854775808", "8192PiB",
+        "1e30", "1e", "1e+", "1e-400", "99999999999999999999", "nan", "4Gbit"}) {
     const std::string message = message_of([&] { parse_bytes(text); });
     EXPECT_NE(message.find("found:    '" + std::string(text) + "'"), std::string::npos) << message;
     EXPECT_NE(message.find("4GiB"), std::string::npos) << message;

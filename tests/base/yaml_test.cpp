@@ -50,8 +50,10 @@ TEST(Yaml, AnchorsAreCopied) {
 }
 
 TEST(Yaml, FlowTextReadsBack) {
-  for (const char* text : {"{pair: 2, node: 4}", "[a, [b, {c: d}], []]", "{}", "'null'", "~", "{a: ' x: y # z', b: \"tab\\there\", 'k: 1': \"\\\"\\\\\"}",
-                           "hsdp(pair)", "topo(pair, node, secondary=pair)", "[10:12, -1, 6e-4, '', \xc3\xa9, '- x', '*y', '%', '@', true]", "'a\n\n  b'"}) {
+  for (const char* text :
+       {"{pair: 2, node: 4}", "[a, [b, {c: d}], []]", "{}", "'null'", "~",
+        "{a: ' x: y # z', b: \"tab\\there\", 'k: 1': \"\\\"\\\\\"}", "hsdp(pair)", "topo(pair, node, secondary=pair)",
+        "[10:12, -1, 6e-4, '', \xc3\xa9, '- x', '*y', '%', '@', true]", "'a\n\n  b'"}) {
     const YamlNode tree = parse_yaml(text, "a");
     const std::string once = flow_text(tree);
     EXPECT_EQ(flow_text(parse_yaml(once, "b")), once) << text;

@@ -1,5 +1,5 @@
-// The configuration of a run: the example of the manual value by value, every form a key takes, and key and line of what
-// is wrong.
+// The configuration of a run: the example of the manual value by value, every form a key takes, and key and line of
+// what is wrong.
 #include "ballast/train/run_config.h"
 
 #include <gmock/gmock.h>
@@ -24,7 +24,9 @@ optimizer: {name: adamw, lr: 6e-4, betas: [0.9, 0.95], eps: 1e-8, weight_decay: 
 checkpoint: {every: 50, keep: 2}
 )";
 
-RunConfig read(const std::string& text, const std::vector<std::string>& overrides = {}) { return parse_run_config(text, "a.yaml", overrides); }
+RunConfig read(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return parse_run_config(text, "a.yaml", overrides);
+}
 
 template <class Function>
 std::string message_of(Function function) {
@@ -64,7 +66,8 @@ TEST(RunConfig, TheExampleMeansWhatItSays) {
   EXPECT_EQ(config.train.recompute, RunConfig::Recompute::None);
   EXPECT_EQ(config.train.timeout_s, 300);
   EXPECT_FALSE(config.train.skip_nonfinite);
-  const OptimizerSpec expected{.name = "adamw", .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .momentum = 0.9};
+  const OptimizerSpec expected{
+      .name = "adamw", .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .momentum = 0.9};
   EXPECT_EQ(config.optimizer.spec, expected);
   EXPECT_EQ(config.optimizer.clip, 1.0);
   const LrSchedule schedule{.kind = "cosine", .lr = 6e-4, .min_lr = 6e-5, .warmup = 20, .steps = 100, .decay = 0};
@@ -78,8 +81,9 @@ TEST(RunConfig, TheExampleMeansWhatItSays) {
 }
 
 TEST(RunConfig, TheResolvedConfigReadsBack) {
-  const RunConfig config = read(kExample, {"topology={pair: 2, node: {size: 3, bandwidth: 1Gbit, latency: 3ms}}", "train.recompute={every: 2}",
-                                           "data.train=[{path: a b.jsonl, weight: 2}, c.txt]"});
+  const RunConfig config =
+      read(kExample, {"topology={pair: 2, node: {size: 3, bandwidth: 1Gbit, latency: 3ms}}",
+                      "train.recompute={every: 2}", "data.train=[{path: a b.jsonl, weight: 2}, c.txt]"});
   const std::string text = config.source.write();
   const RunConfig again = parse_run_config(text, "config.yaml");
   EXPECT_EQ(again.source.fingerprint(), config.source.fingerprint());
@@ -92,9 +96,11 @@ TEST(RunConfig, TheResolvedConfigReadsBack) {
 }
 
 TEST(RunConfig, OverridesTakeTheFormsOfTheManual) {
-  const RunConfig config = read(kExample, {"topology={pair: 2, node: 4, cluster: 48}", "data.eval=[x.jsonl]", "placement=zero3", "train.epochs=1.5", "model.path=HF",
-                                           "batch.tokens=2M", "train.timeout=2h", "data.sequence.overlong=drop", "optimizer.schedule.kind=wsd",
-                                           "optimizer.schedule.decay=30", "train.freeze=['*wte*', 'h.0.*']", "data.fields={prompt: question, completion: answer}"});
+  const RunConfig config =
+      read(kExample, {"topology={pair: 2, node: 4, cluster: 48}", "data.eval=[x.jsonl]", "placement=zero3",
+                      "train.epochs=1.5", "model.path=HF", "batch.tokens=2M", "train.timeout=2h",
+                      "data.sequence.overlong=drop", "optimizer.schedule.kind=wsd", "optimizer.schedule.decay=30",
+                      "train.freeze=['*wte*', 'h.0.*']", "data.fields={prompt: question, completion: answer}"});
   EXPECT_EQ(config.topology->ranks(), 384);
   EXPECT_THAT(config.data.eval, ElementsAre("x.jsonl"));
   EXPECT_EQ(config.placement.scalar, "zero3");
@@ -108,7 +114,8 @@ TEST(RunConfig, OverridesTakeTheFormsOfTheManual) {
   EXPECT_EQ(config.data.overlong, RunConfig::Overlong::Drop);
   EXPECT_EQ(config.optimizer.schedule.decay, 30);
   EXPECT_THAT(config.train.freeze, ElementsAre("*wte*", "h.0.*"));
-  EXPECT_THAT(config.data.fields, ElementsAre(std::pair<std::string, std::string>("prompt", "question"), std::pair<std::string, std::string>("completion", "answer")));
+  EXPECT_THAT(config.data.fields, ElementsAre(std::pair<std::string, std::string>("prompt", "question"),
+                                              std::pair<std::string, std::string>("completion", "answer")));
 }
 
 TEST(RunConfig, SourcesAndCachesAndRecompute) {
@@ -145,7 +152,9 @@ TEST(RunConfig, TopologiesInOrderWithLinks) {
 }
 
 TEST(RunConfig, PlacementTablesKeepTheirPlaces) {
-  const RunConfig config = read("topology: {pair: 2, node: 2}\nplacement:\n  weights: {shard: pair}\n  gradients: {shard: node}\n  optimizer: {shard: node, storage: fp32}\n  wire: {forward: bf16, reduce: [bf16, native]}\n");
+  const RunConfig config = read(
+      "topology: {pair: 2, node: 2}\nplacement:\n  weights: {shard: pair}\n  gradients: {shard: node}\n  optimizer: "
+      "{shard: node, storage: fp32}\n  wire: {forward: bf16, reduce: [bf16, native]}\n");
   const Topology topology = topology_of(config, 0);
   const Placement placement = placement_of(config, topology);
   ASSERT_EQ(placement.rows.size(), 1u);
@@ -154,14 +163,19 @@ TEST(RunConfig, PlacementTablesKeepTheirPlaces) {
   EXPECT_EQ(placement.rows[0].optimizer.level, 1);
   EXPECT_EQ(placement.rows[0].wire[static_cast<size_t>(Movement::Reduce)].size(), 2u);
 
-  const RunConfig wrong = read("topology: {pair: 2, node: 2}\nplacement:\n  weights: {shard: pair}\n  optimizer:\n    shard: node\n    storrage: fp32\n");
+  const RunConfig wrong = read(
+      "topology: {pair: 2, node: 2}\nplacement:\n  weights: {shard: pair}\n  optimizer:\n    shard: node\n    "
+      "storrage: fp32\n");
   const std::string message = message_of([&] { placement_of(wrong, topology); });
   EXPECT_THAT(message, HasSubstr("a.yaml:3:3"));
   EXPECT_THAT(message, HasSubstr("line 6"));
   EXPECT_THAT(message, HasSubstr("did you mean 'storage'?"));
-  EXPECT_THAT(message_of([&] { placement_of(read("\n\nplacement: hsdp(par)\n"), topology); }), HasSubstr("did you mean 'pair'?"));
-  EXPECT_THAT(message_of([&] { placement_of(read("\n\nplacement: hsdp(par)\n"), topology); }), HasSubstr("a.yaml:3:12"));
-  EXPECT_THAT(message_of([&] { placement_of(read("", {"placement=zero33"}), topology); }), HasSubstr("command line 'placement=zero33'"));
+  EXPECT_THAT(message_of([&] { placement_of(read("\n\nplacement: hsdp(par)\n"), topology); }),
+              HasSubstr("did you mean 'pair'?"));
+  EXPECT_THAT(message_of([&] { placement_of(read("\n\nplacement: hsdp(par)\n"), topology); }),
+              HasSubstr("a.yaml:3:12"));
+  EXPECT_THAT(message_of([&] { placement_of(read("", {"placement=zero33"}), topology); }),
+              HasSubstr("command line 'placement=zero33'"));
 }
 
 TEST(RunConfig, WrongValuesNameKeyAndPlace) {
@@ -169,7 +183,8 @@ TEST(RunConfig, WrongValuesNameKeyAndPlace) {
     std::string text, place, what;
   };
   const std::vector<Row> table{
-      {"model: {preset: a, path: b}\n", "a.yaml:1:20, model.path", "'model.preset' and 'model.path' exclude each other"},
+      {"model: {preset: a, path: b}\n", "a.yaml:1:20, model.path",
+       "'model.preset' and 'model.path' exclude each other"},
       {"train: {steps: 3, tokens: 2M}\n", "train.tokens", "exclude each other"},
       {"data: {train: []}\n", "a.yaml:1:15, data.train", "no files"},
       {"data: {train: [a, [b]]}\n", "a.yaml:1:19, data.train", "a list of 1"},
@@ -201,8 +216,10 @@ TEST(RunConfig, WrongValuesNameKeyAndPlace) {
       {"train: {epochs: 0}\n", "train.epochs", "expected: > 0"},
       {"run: {seed: -1}\n", "run.seed", "expected: >= 0"},
       {"optimizer: {betas: [0.9]}\n", "a.yaml:1:20, optimizer.betas", "a pair such as [0.9, 0.95]"},
-      {"optimizer: {lr: 1e-4, schedule: {kind: cosine, min_lr: 1e-3}}\n", "a.yaml:1:56, optimizer.schedule.min_lr", "0 to lr"},
-      {"train: {steps: 10}\noptimizer: {schedule: {kind: cosine, warmup: 20}}\n", "a.yaml:2:46, optimizer.schedule.warmup", "0 to 10 steps"},
+      {"optimizer: {lr: 1e-4, schedule: {kind: cosine, min_lr: 1e-3}}\n", "a.yaml:1:56, optimizer.schedule.min_lr",
+       "0 to lr"},
+      {"train: {steps: 10}\noptimizer: {schedule: {kind: cosine, warmup: 20}}\n",
+       "a.yaml:2:46, optimizer.schedule.warmup", "0 to 10 steps"},
       {"checkpoint: {keep: 0}\n", "checkpoint.keep", "expected: >= 1"},
   };
   for (const Row& row : table) {
@@ -214,17 +231,24 @@ TEST(RunConfig, WrongValuesNameKeyAndPlace) {
 
 TEST(RunConfig, VerbsNameWhatTheyMiss) {
   const RunConfig empty = read("");
-  const std::vector<std::pair<Needs, std::string>> table{
-      {Needs::Model, "model: {preset: gpt2-10m}"}, {Needs::TrainData, "data.train"}, {Needs::EvalData, "data.eval"}, {Needs::RunFolder, "run.dir"}, {Needs::Length, "train.epochs"}};
+  const std::vector<std::pair<Needs, std::string>> table{{Needs::Model, "model: {preset: gpt2-10m}"},
+                                                         {Needs::TrainData, "data.train"},
+                                                         {Needs::EvalData, "data.eval"},
+                                                         {Needs::RunFolder, "run.dir"},
+                                                         {Needs::Length, "train.epochs"}};
   for (const auto& [need, what] : table) EXPECT_THAT(message_of([&] { require(empty, {need}); }), HasSubstr(what));
 }
 
 TEST(RunConfig, WhatMayChangeOnResume) {
   const Config before = read(kExample).source;
-  EXPECT_THAT(check_resume(before, read(kExample, {"train.steps=200", "checkpoint.every=10"}).source), ElementsAre("train.steps", "checkpoint.every"));
-  for (const std::string change : {"optimizer.lr=1e-3", "run.seed=8", "placement=ddp", "topology={node: 4}", "batch.tokens=2048", "data.train=[c.jsonl]", "model.preset=llama-60m",
-                                   "train.precision=fp32", "data.sequence.max_tokens=128"}) {
-    EXPECT_THAT(message_of([&] { check_resume(before, read(kExample, {change}).source); }), HasSubstr("may not change when a run is resumed")) << change;
+  EXPECT_THAT(check_resume(before, read(kExample, {"train.steps=200", "checkpoint.every=10"}).source),
+              ElementsAre("train.steps", "checkpoint.every"));
+  for (const std::string change :
+       {"optimizer.lr=1e-3", "run.seed=8", "placement=ddp", "topology={node: 4}", "batch.tokens=2048",
+        "data.train=[c.jsonl]", "model.preset=llama-60m", "train.precision=fp32", "data.sequence.max_tokens=128"}) {
+    EXPECT_THAT(message_of([&] { check_resume(before, read(kExample, {change}).source); }),
+                HasSubstr("may not change when a run is resumed"))
+        << change;
   }
 }
 

@@ -23,11 +23,16 @@ bool as_flag(const YamlNode& node) {
 
 double as_double(const ConfigKey& key, const YamlNode& node) {
   switch (key.type) {
-    case ConfigType::Count: return static_cast<double>(parse_count(node.scalar));
-    case ConfigType::Bytes: return static_cast<double>(parse_bytes(node.scalar));
-    case ConfigType::Rate: return parse_rate(node.scalar);
-    case ConfigType::Time: return parse_time(node.scalar);
-    default: return parse_number(node.scalar);
+    case ConfigType::Count:
+      return static_cast<double>(parse_count(node.scalar));
+    case ConfigType::Bytes:
+      return static_cast<double>(parse_bytes(node.scalar));
+    case ConfigType::Rate:
+      return parse_rate(node.scalar);
+    case ConfigType::Time:
+      return parse_time(node.scalar);
+    default:
+      return parse_number(node.scalar);
   }
 }
 
@@ -35,38 +40,55 @@ void check_bounds(const ConfigKey& key, const YamlNode& node) {
   const double value = as_double(key, node);
   const bool low = key.least && (key.above_least ? !(value > *key.least) : value < *key.least);
   if (low || (key.most && value > *key.most)) {
-    throw Error(ErrorKind::Usage, "out of range").found(node.scalar).expected(key.bounds() + (key.unit.empty() ? "" : " " + key.unit));
+    throw Error(ErrorKind::Usage, "out of range")
+        .found(node.scalar)
+        .expected(key.bounds() + (key.unit.empty() ? "" : " " + key.unit));
   }
 }
 
 const char* example_of(ConfigType type) {
   switch (type) {
-    case ConfigType::Flag: return "true or false";
-    case ConfigType::Count: return "a whole number such as 100, 10k, 2M";
-    case ConfigType::Number: return "a number such as 6e-4";
-    case ConfigType::Bytes: return "bytes such as 200MB, 4GiB";
-    case ConfigType::Rate: return "a rate such as 200MB/s, 1Gbit";
-    case ConfigType::Time: return "a time such as 3ms, 2h";
-    case ConfigType::Texts: return "a list of texts such as [a.jsonl, b.jsonl]";
-    case ConfigType::Numbers: return "a list of numbers such as [0.9, 0.95]";
-    default: return "text";
+    case ConfigType::Flag:
+      return "true or false";
+    case ConfigType::Count:
+      return "a whole number such as 100, 10k, 2M";
+    case ConfigType::Number:
+      return "a number such as 6e-4";
+    case ConfigType::Bytes:
+      return "bytes such as 200MB, 4GiB";
+    case ConfigType::Rate:
+      return "a rate such as 200MB/s, 1Gbit";
+    case ConfigType::Time:
+      return "a time such as 3ms, 2h";
+    case ConfigType::Texts:
+      return "a list of texts such as [a.jsonl, b.jsonl]";
+    case ConfigType::Numbers:
+      return "a list of numbers such as [0.9, 0.95]";
+    default:
+      return "text";
   }
 }
 
 // Throws Error(Usage) without a place if the node is not of the key's type and within its bounds.
 void check_type(const ConfigKey& key, const YamlNode& node) {
   const auto wrong = [&](const YamlNode& found) {
-    return Error(ErrorKind::Usage, fmt::format("not a {}", name_of(key.type))).found(found.describe()).expected(example_of(key.type));
+    return Error(ErrorKind::Usage, fmt::format("not a {}", name_of(key.type)))
+        .found(found.describe())
+        .expected(example_of(key.type));
   };
   switch (key.type) {
-    case ConfigType::Tree: return;
-    case ConfigType::Flag: as_flag(node); return;
+    case ConfigType::Tree:
+      return;
+    case ConfigType::Flag:
+      as_flag(node);
+      return;
     case ConfigType::Text:
       if (!node.is_scalar()) throw wrong(node);
       if (node.scalar.empty()) throw Error(ErrorKind::Usage, "an empty text").cure("leave the key out, or write null");
       return;
     case ConfigType::Choice: {
-      if (node.is_scalar() && std::find(key.allowed.begin(), key.allowed.end(), node.scalar) != key.allowed.end()) return;
+      if (node.is_scalar() && std::find(key.allowed.begin(), key.allowed.end(), node.scalar) != key.allowed.end())
+        return;
       const std::string near = node.is_scalar() ? nearest(node.scalar, key.allowed) : "";
       throw Error(ErrorKind::Usage, "not one of the choices")
           .found(node.describe())
@@ -98,7 +120,9 @@ void check_type(const ConfigKey& key, const YamlNode& node) {
   }
 }
 
-std::string joined(const std::string& section, const std::string& name) { return section.empty() ? name : section + "." + name; }
+std::string joined(const std::string& section, const std::string& name) {
+  return section.empty() ? name : section + "." + name;
+}
 
 }  // namespace
 
@@ -121,7 +145,10 @@ class ConfigReader {
 
   void file(const YamlNode& root) {
     if (root.is_null()) return;
-    if (!root.is_map()) throw config_error(root.mark, "", "a configuration is a map of sections").found(root.describe()).expected("lines such as 'model: {preset: gpt2-10m}'");
+    if (!root.is_map())
+      throw config_error(root.mark, "", "a configuration is a map of sections")
+          .found(root.describe())
+          .expected("lines such as 'model: {preset: gpt2-10m}'");
     layer_ = Origin::Kind::File;
     start_layer();
     section("", root);
@@ -138,7 +165,8 @@ class ConfigReader {
     }
     const std::string path = text.substr(0, equals);
     YamlNode value = parse_yaml(std::string_view(text).substr(equals + 1), source, true);
-    if (text.size() == equals + 1) throw Error(ErrorKind::Usage, "no value").at(source).cure("write " + printable(path) + "=null to unset it");
+    if (text.size() == equals + 1)
+      throw Error(ErrorKind::Usage, "no value").at(source).cure("write " + printable(path) + "=null to unset it");
     place(path, value, value.mark);
   }
 
@@ -149,7 +177,8 @@ class ConfigReader {
     for (const YamlEntry& entry : map.entries) {
       const std::string path = joined(prefix, entry.key);
       if (entry.key.find('.') != std::string::npos || !(schema_.find(path) != nullptr || schema_.is_section(path))) {
-        throw config_error(entry.mark, prefix, fmt::format("unknown key '{}'", printable(entry.key))).cure(schema_.suggestion(prefix, entry.key));
+        throw config_error(entry.mark, prefix, fmt::format("unknown key '{}'", printable(entry.key)))
+            .cure(schema_.suggestion(prefix, entry.key));
       }
       place(path, entry.value, entry.mark);
     }
@@ -183,7 +212,9 @@ class ConfigReader {
         const std::string name = path.substr(begin, end - begin);
         if (name.empty()) break;
         if (node->is_null()) node->kind = YamlNode::Kind::Map, node->mark = mark;
-        if (!node->is_map()) throw config_error(mark, path, fmt::format("'{}' is {} here, not a map", key.path, node->describe())).cure("give the whole value: " + key.path + "={...}");
+        if (!node->is_map())
+          throw config_error(mark, path, fmt::format("'{}' is {} here, not a map", key.path, node->describe()))
+              .cure("give the whole value: " + key.path + "={...}");
         if (node->find(name) == nullptr) node->entries.push_back(YamlEntry{name, mark, YamlNode{.mark = mark}});
         node = node->find(name);
         begin = end + 1;
@@ -195,7 +226,8 @@ class ConfigReader {
     std::string prefix = dot == std::string::npos ? "" : path.substr(0, dot);
     std::string name = dot == std::string::npos ? path : path.substr(dot + 1);
     if (!schema_.is_section(prefix)) prefix = "", name = path;
-    throw config_error(mark, "", fmt::format("unknown key '{}'", printable(path))).cure(schema_.suggestion(prefix, name));
+    throw config_error(mark, "", fmt::format("unknown key '{}'", printable(path)))
+        .cure(schema_.suggestion(prefix, name));
   }
 
   void leaf(size_t index, const YamlNode& value, const Mark& mark) {
@@ -226,7 +258,8 @@ class ConfigReader {
     for (size_t i = 0; i < schema_.keys().size(); ++i) {
       if (i == index || schema_.keys()[i].rivalry != key.rivalry) continue;
       if (given_[i]) {
-        throw config_error(mark, key.path, fmt::format("'{}' and '{}' exclude each other", schema_.keys()[i].path, key.path))
+        throw config_error(mark, key.path,
+                           fmt::format("'{}' and '{}' exclude each other", schema_.keys()[i].path, key.path))
             .found("both; the other is at " + config_.values_[i].node.mark.text())
             .cure("keep one of them");
       }
@@ -244,7 +277,8 @@ class ConfigReader {
   std::vector<bool> given_;  // by the layer that is being laid
 };
 
-Config Config::parse(const ConfigSchema& schema, std::string_view text, const std::string& file_name, std::span<const std::string> overrides) {
+Config Config::parse(const ConfigSchema& schema, std::string_view text, const std::string& file_name,
+                     std::span<const std::string> overrides) {
   Config config;
   ConfigReader reader(config, schema);
   reader.file(parse_yaml(text, file_name));
@@ -272,7 +306,8 @@ bool Config::flag(std::string_view path) const { return as_flag(node(path)); }
 
 int64_t Config::count(std::string_view path) const {
   BALLAST_CHECK(has(path), "{} is not set", path);
-  return schema_->find(path)->type == ConfigType::Bytes ? parse_bytes(node(path).scalar) : parse_count(node(path).scalar);
+  return schema_->find(path)->type == ConfigType::Bytes ? parse_bytes(node(path).scalar)
+                                                        : parse_count(node(path).scalar);
 }
 
 double Config::number(std::string_view path) const {
@@ -299,28 +334,40 @@ std::vector<double> Config::numbers(std::string_view path) const {
   return out;
 }
 
-std::optional<int64_t> Config::maybe_count(std::string_view path) const { return has(path) ? std::optional(count(path)) : std::nullopt; }
-std::optional<double> Config::maybe_number(std::string_view path) const { return has(path) ? std::optional(number(path)) : std::nullopt; }
-std::optional<std::string> Config::maybe_text(std::string_view path) const { return has(path) ? std::optional(text(path)) : std::nullopt; }
+std::optional<int64_t> Config::maybe_count(std::string_view path) const {
+  return has(path) ? std::optional(count(path)) : std::nullopt;
+}
+std::optional<double> Config::maybe_number(std::string_view path) const {
+  return has(path) ? std::optional(number(path)) : std::nullopt;
+}
+std::optional<std::string> Config::maybe_text(std::string_view path) const {
+  return has(path) ? std::optional(text(path)) : std::nullopt;
+}
 
 std::string Config::canonical(std::string_view path) const {
   if (!has(path)) return "";
   switch (schema_->find(path)->type) {
-    case ConfigType::Flag: return flag(path) ? "true" : "false";
+    case ConfigType::Flag:
+      return flag(path) ? "true" : "false";
     case ConfigType::Count:
-    case ConfigType::Bytes: return fmt::format("{}", count(path));
+    case ConfigType::Bytes:
+      return fmt::format("{}", count(path));
     case ConfigType::Number:
     case ConfigType::Rate:
-    case ConfigType::Time: return fmt::format("{}", number(path));
-    case ConfigType::Numbers: return fmt::format("[{}]", fmt::join(numbers(path), ", "));
+    case ConfigType::Time:
+      return fmt::format("{}", number(path));
+    case ConfigType::Numbers:
+      return fmt::format("[{}]", fmt::join(numbers(path), ", "));
     case ConfigType::Texts: {
       std::string out;
       for (const std::string& item : texts(path)) out += (out.empty() ? "" : ", ") + scalar_text(item);
       return "[" + out + "]";
     }
     case ConfigType::Text:
-    case ConfigType::Choice: return scalar_text(text(path));
-    case ConfigType::Tree: return flow_text(node(path));
+    case ConfigType::Choice:
+      return scalar_text(text(path));
+    case ConfigType::Tree:
+      return flow_text(node(path));
   }
   return "";
 }
@@ -328,7 +375,8 @@ std::string Config::canonical(std::string_view path) const {
 uint64_t Config::fingerprint(std::span<const std::string> except) const {
   std::string all;
   for (const ConfigKey& key : schema_->keys()) {
-    if (std::find(except.begin(), except.end(), key.path) == except.end()) all += key.path + "=" + canonical(key.path) + "\n";
+    if (std::find(except.begin(), except.end(), key.path) == except.end())
+      all += key.path + "=" + canonical(key.path) + "\n";
   }
   return XXH3_64bits(all.data(), all.size());
 }

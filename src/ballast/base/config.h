@@ -23,9 +23,11 @@ struct Origin {
 class Config {
  public:
   // Defaults, then the file, then `overrides` ("a.b=value", the right side YAML). Throws Error(Usage).
-  static Config load(const ConfigSchema& schema, const std::filesystem::path& file, std::span<const std::string> overrides = {});
+  static Config load(const ConfigSchema& schema, const std::filesystem::path& file,
+                     std::span<const std::string> overrides = {});
   // The same from text (file_name is for messages); empty text holds no key.
-  static Config parse(const ConfigSchema& schema, std::string_view text, const std::string& file_name, std::span<const std::string> overrides = {});
+  static Config parse(const ConfigSchema& schema, std::string_view text, const std::string& file_name,
+                      std::span<const std::string> overrides = {});
 
   const ConfigSchema& schema() const { return *schema_; }
   bool has(std::string_view path) const;  // given or with a default
@@ -65,8 +67,8 @@ class Config {
 // Error(Usage) at a node of the configuration.
 Error config_error(const Mark& mark, std::string_view path, const std::string& what);
 
-// The keys whose values differ and that must not differ on --resume: throws Error(Usage) naming the first with both values.
-// Returns the paths of those that differ and may.
+// The keys whose values differ and that must not differ on --resume: throws Error(Usage) naming the first with both
+// values. Returns the paths of those that differ and may.
 std::vector<std::string> check_resume(const Config& before, const Config& now);
 
 }  // namespace ballast

@@ -20,7 +20,8 @@ void write_section(const Config& config, const std::string& section, std::string
     const std::string path = section.empty() ? name : section + "." + name;
     const std::string indent(static_cast<size_t>(std::count(path.begin(), path.end(), '.')) * 2, ' ');
     if (config.schema().find(path) != nullptr) {
-      if (config.has(path)) out += fmt::format("{}{}: {}  # {}\n", indent, name, value_text(config, path), config.origin(path).text);
+      if (config.has(path))
+        out += fmt::format("{}{}: {}  # {}\n", indent, name, value_text(config, path), config.origin(path).text);
       continue;
     }
     std::string inside;
@@ -37,8 +38,10 @@ std::string Config::write() const {
   return out;
 }
 
-Config Config::load(const ConfigSchema& schema, const std::filesystem::path& file, std::span<const std::string> overrides) {
-  return parse(schema, read_file(file, ReadLimits{.bytes = int64_t{1} << 20, .missing = ErrorKind::Usage}), file.string(), overrides);
+Config Config::load(const ConfigSchema& schema, const std::filesystem::path& file,
+                    std::span<const std::string> overrides) {
+  return parse(schema, read_file(file, ReadLimits{.bytes = int64_t{1} << 20, .missing = ErrorKind::Usage}),
+               file.string(), overrides);
 }
 
 }  // namespace ballast

@@ -16,7 +16,8 @@ namespace {
 
 constexpr size_t kBuffer = 1 << 18;
 
-Error system_error(int error, const std::string& what, const std::filesystem::path& path, ErrorKind kind = ErrorKind::Environment) {
+Error system_error(int error, const std::string& what, const std::filesystem::path& path,
+                   ErrorKind kind = ErrorKind::Environment) {
   Error result(kind, what);
   std::string cure;
   if (error == ENOSPC || error == EDQUOT) cure = "free space on the disk";
@@ -61,7 +62,9 @@ void write_all(int descriptor, const char* bytes, size_t size, const std::filesy
   }
 }
 
-std::filesystem::path folder_of(const std::filesystem::path& path) { return path.has_parent_path() ? path.parent_path() : std::filesystem::path("."); }
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
 
 }  // namespace
 
@@ -89,7 +92,8 @@ void FileWriter::flush() {
 void write_aside(const std::filesystem::path& path, const std::function<void(FileWriter&)>& writer) {
   // Unique among the threads and processes of a machine; hidden, so that no reader takes it for the file.
   static std::atomic<int64_t> counter{0};
-  const std::filesystem::path aside = folder_of(path) / fmt::format(".{}.{}.{}.tmp", path.filename().string(), ::getpid(), counter++);
+  const std::filesystem::path aside =
+      folder_of(path) / fmt::format(".{}.{}.{}.tmp", path.filename().string(), ::getpid(), counter++);
   try {
     {
       Descriptor file(aside, O_WRONLY | O_CREAT | O_EXCL, 0644);
@@ -101,7 +105,8 @@ void write_aside(const std::filesystem::path& path, const std::function<void(Fil
       // close reports late write errors on network file systems
       if (::close(file.release()) != 0 && errno != EINTR) throw system_error(errno, "cannot close", path);
     }
-    if (::rename(aside.c_str(), path.c_str()) != 0) throw system_error(errno, "cannot rename the finished file into place", path);
+    if (::rename(aside.c_str(), path.c_str()) != 0)
+      throw system_error(errno, "cannot rename the finished file into place", path);
   } catch (...) {
     ::unlink(aside.c_str());
     throw;
@@ -128,9 +133,13 @@ std::string read_file(const std::filesystem::path& path, const ReadLimits& limit
   }
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) throw system_error(errno, "cannot read the size", path);
-  if (S_ISDIR(status.st_mode)) throw Error(limits.missing, "a folder where a file is expected").at(printable(path.string(), 400));
+  if (S_ISDIR(status.st_mode))
+    throw Error(limits.missing, "a folder where a file is expected").at(printable(path.string(), 400));
   const auto too_large = [&](int64_t size) {
-    return Error(ErrorKind::Data, "the file is too large").at(printable(path.string(), 400)).found(fmt::format("{} bytes", size)).expected(fmt::format("at most {} bytes", limits.bytes));
+    return Error(ErrorKind::Data, "the file is too large")
+        .at(printable(path.string(), 400))
+        .found(fmt::format("{} bytes", size))
+        .expected(fmt::format("at most {} bytes", limits.bytes));
   };
   if (status.st_size > limits.bytes) throw too_large(status.st_size);
   // Pipes and /proc files have size 0: read until the end in any case.
@@ -166,10 +175,14 @@ FolderLock::FolderLock(const std::filesystem::path& folder) {
     char holder[64] = {};
     const ssize_t size = ::pread(file.get(), holder, sizeof holder - 1, 0);
     std::string who = size > 0 ? printable(std::string(holder, static_cast<size_t>(size))) : "an unknown process";
-    throw Error(ErrorKind::Usage, "the folder is in use by another process").at(printable(folder.string(), 400)).found(who).cure("wait until it ends, or choose another run.dir");
+    throw Error(ErrorKind::Usage, "the folder is in use by another process")
+        .at(printable(folder.string(), 400))
+        .found(who)
+        .cure("wait until it ends, or choose another run.dir");
   }
   const std::string text = fmt::format("process {}", ::getpid());
-  if (::ftruncate(file.get(), 0) != 0 || ::pwrite(file.get(), text.data(), text.size(), 0) < 0) throw system_error(errno, "cannot write the lock", path);
+  if (::ftruncate(file.get(), 0) != 0 || ::pwrite(file.get(), text.data(), text.size(), 0) < 0)
+    throw system_error(errno, "cannot write the lock", path);
   descriptor_ = file.release();
 }
 

@@ -50,8 +50,8 @@ std::string read_file(const std::filesystem::path& path, const ReadLimits& limit
 // Creates a folder and its parents. Throws Error(Environment).
 void make_folders(const std::filesystem::path& folder);
 
-// Exclusive use of a folder by one process, kept as long as the object lives: flock on FOLDER/.lock, so that the lock of
-// a dead process is void. Throws Error(Usage) naming the process that holds it.
+// Exclusive use of a folder by one process, kept as long as the object lives: flock on FOLDER/.lock, so that the lock
+// of a dead process is void. Throws Error(Usage) naming the process that holds it.
 class FolderLock {
  public:
   explicit FolderLock(const std::filesystem::path& folder);

@@ -18,11 +18,16 @@ constexpr const char* kNames[] = {"debug", "info", "warning", "error", "off"};
 
 spdlog::level::level_enum spdlog_level(LogLevel level) {
   switch (level) {
-    case LogLevel::Debug: return spdlog::level::debug;
-    case LogLevel::Info: return spdlog::level::info;
-    case LogLevel::Warning: return spdlog::level::warn;
-    case LogLevel::Error: return spdlog::level::err;
-    case LogLevel::Off: return spdlog::level::off;
+    case LogLevel::Debug:
+      return spdlog::level::debug;
+    case LogLevel::Info:
+      return spdlog::level::info;
+    case LogLevel::Warning:
+      return spdlog::level::warn;
+    case LogLevel::Error:
+      return spdlog::level::err;
+    case LogLevel::Off:
+      return spdlog::level::off;
   }
   return spdlog::level::off;
 }
@@ -86,7 +91,9 @@ void open_log_file(const std::filesystem::path& path) {
   try {
     file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path.string(), false);
   } catch (const spdlog::spdlog_ex& error) {
-    throw Error(ErrorKind::Environment, "cannot open the log file").at(printable(path.string(), 400)).found(error.what());
+    throw Error(ErrorKind::Environment, "cannot open the log file")
+        .at(printable(path.string(), 400))
+        .found(error.what());
   }
   file->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
   std::lock_guard lock(sinks().mutex);

@@ -11,17 +11,28 @@ namespace ballast {
 
 const char* name_of(ConfigType type) {
   switch (type) {
-    case ConfigType::Flag: return "flag";
-    case ConfigType::Count: return "whole number";
-    case ConfigType::Number: return "number";
-    case ConfigType::Text: return "text";
-    case ConfigType::Choice: return "choice";
-    case ConfigType::Bytes: return "bytes";
-    case ConfigType::Rate: return "rate";
-    case ConfigType::Time: return "time";
-    case ConfigType::Texts: return "list of texts";
-    case ConfigType::Numbers: return "list of numbers";
-    case ConfigType::Tree: return "tree";
+    case ConfigType::Flag:
+      return "flag";
+    case ConfigType::Count:
+      return "whole number";
+    case ConfigType::Number:
+      return "number";
+    case ConfigType::Text:
+      return "text";
+    case ConfigType::Choice:
+      return "choice";
+    case ConfigType::Bytes:
+      return "bytes";
+    case ConfigType::Rate:
+      return "rate";
+    case ConfigType::Time:
+      return "time";
+    case ConfigType::Texts:
+      return "list of texts";
+    case ConfigType::Numbers:
+      return "list of numbers";
+    case ConfigType::Tree:
+      return "tree";
   }
   return "?";
 }
@@ -39,7 +50,9 @@ ConfigSchema::ConfigSchema(std::vector<ConfigSection> sections, std::vector<Conf
     BALLAST_CHECK(index(keys_[i].path) == static_cast<int64_t>(i), "key {} is there twice", keys_[i].path);
     BALLAST_CHECK(!is_section(keys_[i].path), "key {} is a section too", keys_[i].path);
     BALLAST_CHECK((keys_[i].type == ConfigType::Choice) == !keys_[i].allowed.empty(), "key {}: choices", keys_[i].path);
-    defaults_.push_back(keys_[i].default_text.empty() ? YamlNode{} : parse_yaml(keys_[i].default_text, "default of " + keys_[i].path, true));
+    defaults_.push_back(keys_[i].default_text.empty()
+                            ? YamlNode{}
+                            : parse_yaml(keys_[i].default_text, "default of " + keys_[i].path, true));
   }
 }
 
@@ -82,7 +95,8 @@ std::string ConfigSchema::suggestion(const std::string& section, const std::stri
     const bool same = key.path == name || (key.path.size() > name.size() && key.path.ends_with("." + name));
     if (same && elsewhere.empty()) elsewhere = key.path;
   }
-  if (!near_here.empty() && (elsewhere.empty() || edit_distance(name, near_here) <= 1)) return fmt::format("did you mean '{}{}'?", prefix, near_here);
+  if (!near_here.empty() && (elsewhere.empty() || edit_distance(name, near_here) <= 1))
+    return fmt::format("did you mean '{}{}'?", prefix, near_here);
   if (!elsewhere.empty()) return fmt::format("did you mean '{}'?", elsewhere);
   return fmt::format("{} holds {}", section.empty() ? "the configuration" : "'" + section + "'", fmt::join(here, ", "));
 }

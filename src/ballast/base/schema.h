@@ -11,9 +11,9 @@
 namespace ballast {
 
 enum class ConfigType : uint8_t {
-  Flag,     // true or false
-  Count,    // whole number: 100, 10k, 2M
-  Number,   // 6e-4
+  Flag,    // true or false
+  Count,   // whole number: 100, 10k, 2M
+  Number,  // 6e-4
   Text,
   Choice,   // one of `allowed`
   Bytes,    // 4GiB -> bytes
@@ -26,7 +26,7 @@ enum class ConfigType : uint8_t {
 const char* name_of(ConfigType type);
 
 struct ConfigKey {
-  std::string path;          // "optimizer.schedule.kind"
+  std::string path;  // "optimizer.schedule.kind"
   ConfigType type = ConfigType::Text;
   std::string default_text;  // as YAML; empty: not set
   std::string unit;          // "tokens", "steps"; for the reader only
@@ -54,8 +54,8 @@ class ConfigSchema {
   const std::vector<ConfigSection>& sections() const { return sections_; }
   const std::vector<YamlNode>& defaults() const { return defaults_; }  // as keys(); Null: not set
   const ConfigKey* find(std::string_view path) const;
-  int64_t index(std::string_view path) const;        // -1 if there is none
-  bool is_section(std::string_view path) const;      // some key lies below it; "" is one
+  int64_t index(std::string_view path) const;                         // -1 if there is none
+  bool is_section(std::string_view path) const;                       // some key lies below it; "" is one
   std::vector<std::string> children(std::string_view section) const;  // names directly below it
   // "did you mean 'optimizer.lr'?", or the keys there are: for an unknown `name` inside `section` ("" = top).
   std::string suggestion(const std::string& section, const std::string& name) const;

@@ -45,7 +45,8 @@ std::string ConfigSchema::text() const {
     if (parts.empty() && (open.size() > 0)) out += "\n";
     open = parts;
     const std::string indent(parts.size() * 2, ' ');
-    out += key.default_text.empty() ? fmt::format("{}# {}:", indent, name) : fmt::format("{}{}: {}", indent, name, key.default_text);
+    out += key.default_text.empty() ? fmt::format("{}# {}:", indent, name)
+                                    : fmt::format("{}{}: {}", indent, name, key.default_text);
     out += fmt::format("  # {}. {}{}\n", kind_of(key), key.doc, key.on_resume ? " May change on --resume." : "");
   }
   return out;
@@ -54,20 +55,27 @@ std::string ConfigSchema::text() const {
 std::string ConfigSchema::markdown() const {
   std::string out =
       "# Configuration reference\n\n"
-      "Written by `ballast config schema --markdown`. A configuration is a YAML map of the sections below; every key may also be given on the command\n"
-      "line as `section.key=value`, where the value is YAML. Unknown keys, wrong types and keys written twice are refused with file, line and column.\n"
-      "Whole numbers take `k`, `M`, `G`; bytes `KB`, `MB`, `GB` (powers of 1000) and `KiB`, `MiB`, `GiB` (powers of 1024); rates `MB/s` or `Mbit/s`; times `us`, `ms`, `s`, `min`, `h`.\n"
-      "Relative paths start at the working directory. *Resume* says whether the key may differ when a run goes on with `--resume`.\n";
+      "Written by `ballast config schema --markdown`. A configuration is a YAML map of the sections below; every key "
+      "may also be given on the command\n"
+      "line as `section.key=value`, where the value is YAML. Unknown keys, wrong types and keys written twice are "
+      "refused with file, line and column.\n"
+      "Whole numbers take `k`, `M`, `G`; bytes `KB`, `MB`, `GB` (powers of 1000) and `KiB`, `MiB`, `GiB` (powers of "
+      "1024); rates `MB/s` or `Mbit/s`; times `us`, `ms`, `s`, `min`, `h`.\n"
+      "Relative paths start at the working directory. *Resume* says whether the key may differ when a run goes on with "
+      "`--resume`.\n";
   std::string previous;
   for (const ConfigKey& key : keys_) {
     const std::string section = key.path.substr(0, key.path.find('.'));
     if (section != previous) {
-      const auto found = std::find_if(sections_.begin(), sections_.end(), [&](const ConfigSection& s) { return s.name == section; });
-      out += fmt::format("\n## {}\n\n{}\n\n| key | value | default | resume | meaning |\n|---|---|---|---|---|\n", section, found == sections_.end() ? "" : found->doc);
+      const auto found =
+          std::find_if(sections_.begin(), sections_.end(), [&](const ConfigSection& s) { return s.name == section; });
+      out += fmt::format("\n## {}\n\n{}\n\n| key | value | default | resume | meaning |\n|---|---|---|---|---|\n",
+                         section, found == sections_.end() ? "" : found->doc);
       previous = section;
     }
-    out += fmt::format("| `{}` | {} | {} | {} | {} |\n", key.path, cell(kind_of(key)), key.default_text.empty() ? "" : "`" + cell(key.default_text) + "`",
-                       key.on_resume ? "yes" : "", cell(key.doc));
+    out += fmt::format("| `{}` | {} | {} | {} | {} |\n", key.path, cell(kind_of(key)),
+                       key.default_text.empty() ? "" : "`" + cell(key.default_text) + "`", key.on_resume ? "yes" : "",
+                       cell(key.doc));
   }
   return out;
 }

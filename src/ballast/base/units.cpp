@@ -31,16 +31,31 @@ struct Unit {
   int64_t scale;
 };
 
-constexpr Unit kByteUnits[] = {
-    {"B", 1}, {"kB", 1000}, {"KB", 1000}, {"MB", 1000'000}, {"GB", 1000'000'000}, {"TB", 1000'000'000'000},
-    {"PB", 1000'000'000'000'000}, {"KiB", 1LL << 10}, {"kiB", 1LL << 10}, {"MiB", 1LL << 20}, {"GiB", 1LL << 30},
-    {"TiB", 1LL << 40}, {"PiB", 1LL << 50}};
-constexpr Unit kBitUnits[] = {{"bit", 1}, {"kbit", 1000}, {"Kbit", 1000}, {"Mbit", 1000'000}, {"Gbit", 1000'000'000},
-                              {"Tbit", 1000'000'000'000}};
-constexpr Unit kTimeUnits[] = {{"ns", 1}, {"us", 1000}, {"\xc2\xb5s", 1000}, {"ms", 1000'000}, {"s", 1000'000'000},
-                               {"min", 60'000'000'000}, {"h", 3'600'000'000'000}, {"d", 86'400'000'000'000}};
-constexpr Unit kCountUnits[] = {{"k", 1000}, {"K", 1000}, {"M", 1000'000}, {"G", 1000'000'000}, {"B", 1000'000'000},
-                                {"T", 1000'000'000'000}};
+constexpr Unit kByteUnits[] = {{"B", 1},
+                               {"kB", 1000},
+                               {"KB", 1000},
+                               {"MB", 1000'000},
+                               {"GB", 1000'000'000},
+                               {"TB", 1000'000'000'000},
+                               {"PB", 1000'000'000'000'000},
+                               {"KiB", 1LL << 10},
+                               {"kiB", 1LL << 10},
+                               {"MiB", 1LL << 20},
+                               {"GiB", 1LL << 30},
+                               {"TiB", 1LL << 40},
+                               {"PiB", 1LL << 50}};
+constexpr Unit kBitUnits[] = {{"bit", 1},         {"kbit", 1000},         {"Kbit", 1000},
+                              {"Mbit", 1000'000}, {"Gbit", 1000'000'000}, {"Tbit", 1000'000'000'000}};
+constexpr Unit kTimeUnits[] = {{"ns", 1},
+                               {"us", 1000},
+                               {"\xc2\xb5s", 1000},
+                               {"ms", 1000'000},
+                               {"s", 1000'000'000},
+                               {"min", 60'000'000'000},
+                               {"h", 3'600'000'000'000},
+                               {"d", 86'400'000'000'000}};
+constexpr Unit kCountUnits[] = {{"k", 1000},         {"K", 1000},         {"M", 1000'000},
+                                {"G", 1000'000'000}, {"B", 1000'000'000}, {"T", 1000'000'000'000}};
 
 constexpr std::string_view kBytesExamples = "bytes such as 512, 64KB, 200MB, 4GiB";
 constexpr std::string_view kRateExamples = "a rate such as 200MB/s, 4GiB/s, 200Mbit, 1Gbit/s";
@@ -49,7 +64,10 @@ constexpr std::string_view kCountExamples = "a whole number such as 100, 10k, 2M
 
 [[noreturn]] void refuse(std::string_view text, std::string_view what, std::string_view examples,
                          const std::string& cure = "") {
-  throw Error(ErrorKind::Usage, std::string(what)).found("'" + printable(std::string(text)) + "'").expected(std::string(examples)).cure(cure);
+  throw Error(ErrorKind::Usage, std::string(what))
+      .found("'" + printable(std::string(text)) + "'")
+      .expected(std::string(examples))
+      .cure(cure);
 }
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -161,7 +179,8 @@ double parse_rate(std::string_view text) {
     if (!per_second) refuse(text, "bytes are not a rate", kRateExamples, "add '/s'");
     scale = static_cast<double>(bytes->scale);
   } else {
-    refuse(text, "unknown unit of a rate", kRateExamples, "bits are written 'bit' and bytes 'B', as in 200Mbit/s and 25MB/s");
+    refuse(text, "unknown unit of a rate", kRateExamples,
+           "bits are written 'bit' and bytes 'B', as in 200Mbit/s and 25MB/s");
   }
   const double value = number->value() * scale;
   if (!std::isfinite(value)) refuse(text, "the rate is too large", kRateExamples);
@@ -175,7 +194,8 @@ double parse_time(std::string_view text) {
   const std::string_view name = trimmed(rest);
   const Unit* unit = find_unit(kTimeUnits, name.empty() ? "s" : name);
   if (unit == nullptr) {
-    refuse(text, "unknown unit of time", kTimeExamples, name == "m" ? "write 'min' for minutes, 'ms' for milliseconds" : "");
+    refuse(text, "unknown unit of time", kTimeExamples,
+           name == "m" ? "write 'min' for minutes, 'ms' for milliseconds" : "");
   }
   // Multiplied or divided by a whole number, so that 3ms is the double nearest to 0.003.
   constexpr int64_t kSecond = 1'000'000'000;
@@ -202,12 +222,14 @@ double parse_number(std::string_view text) {
   std::string_view shape = rest;
   // from_chars rounds correctly but also takes inf, nan and hexadecimal: the shape is checked first.
   if (!shape.empty() && (shape.front() == '+' || shape.front() == '-')) shape.remove_prefix(1);
-  if (shape.find_first_not_of("0123456789.eE+-") != std::string_view::npos || shape.empty()) refuse(text, "not a number", "a number such as 6e-4, 0.95, 3");
+  if (shape.find_first_not_of("0123456789.eE+-") != std::string_view::npos || shape.empty())
+    refuse(text, "not a number", "a number such as 6e-4, 0.95, 3");
   if (shape.front() == '+' || shape.front() == '-') refuse(text, "not a number", "a number such as 6e-4, 0.95, 3");
   if (rest.front() == '+') rest.remove_prefix(1);
   double value = 0;
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
-  if (error == std::errc::result_out_of_range) refuse(text, "the number is too large or too small", "a number such as 6e-4, 0.95, 3");
+  if (error == std::errc::result_out_of_range)
+    refuse(text, "the number is too large or too small", "a number such as 6e-4, 0.95, 3");
   if (error != std::errc() || end != rest.data() + rest.size() || !std::isfinite(value)) {
     refuse(text, "not a number", "a number such as 6e-4, 0.95, 3");
   }
@@ -239,8 +261,11 @@ std::string format_time(double seconds) {
   if (seconds < 999.5e-3) return fmt::format("{} ms", shortest(seconds * 1e3));
   if (seconds < 99.5) return fmt::format("{} s", shortest(seconds));
   const double minutes = std::round(seconds / 60);
-  if (seconds < 3570) return fmt::format("{} min {:02} s", std::floor(std::round(seconds) / 60), static_cast<int>(std::fmod(std::round(seconds), 60.0)));
-  if (minutes < 2880) return fmt::format("{} h {:02} min", std::floor(minutes / 60), static_cast<int>(std::fmod(minutes, 60.0)));
+  if (seconds < 3570)
+    return fmt::format("{} min {:02} s", std::floor(std::round(seconds) / 60),
+                       static_cast<int>(std::fmod(std::round(seconds), 60.0)));
+  if (minutes < 2880)
+    return fmt::format("{} h {:02} min", std::floor(minutes / 60), static_cast<int>(std::fmod(minutes, 60.0)));
   return fmt::format("{} d", shortest(seconds / 86400));
 }
 

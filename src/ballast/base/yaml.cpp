@@ -15,8 +15,8 @@ namespace ballast {
 
 namespace {
 
-// The parser takes the end of the text for the end of a quote. A last line that is a comment, but inside a quote is not,
-// tells the two apart; its control character cannot stand in the text itself.
+// The parser takes the end of the text for the end of a quote. A last line that is a comment, but inside a quote is
+// not, tells the two apart; its control character cannot stand in the text itself.
 constexpr const char* kEnd = "#\x01";
 
 // Builds the tree from the parser's events: a YAML::Node would lose the duplicates and the sharing of aliases.
@@ -27,7 +27,8 @@ class TreeBuilder : public YAML::EventHandler {
 
   YamlNode take_root() { return std::move(root_); }
   Mark mark_of(const YAML::Mark& mark) const {
-    return one_line_ ? Mark{source_, 0, 0} : Mark{source_, static_cast<int64_t>(mark.line) + 1, static_cast<int64_t>(mark.column) + 1};
+    return one_line_ ? Mark{source_, 0, 0}
+                     : Mark{source_, static_cast<int64_t>(mark.line) + 1, static_cast<int64_t>(mark.column) + 1};
   }
 
   void OnDocumentStart(const YAML::Mark&) override {}
@@ -44,7 +45,8 @@ class TreeBuilder : public YAML::EventHandler {
     count(mark_of(mark), 1 + count_inside(found->second));
     add(found->second, 0);
   }
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
     check_tag(mark, tag);
     if (value.find(kEnd) != std::string::npos) refuse(mark_of(mark), "not valid YAML: a quote that is not closed");
     YamlNode node;
@@ -55,11 +57,13 @@ class TreeBuilder : public YAML::EventHandler {
     count(node.mark, 1);
     add(std::move(node), anchor);
   }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
     open(mark, tag, anchor, YamlNode::Kind::List);
   }
   void OnSequenceEnd() override { close(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
     open(mark, tag, anchor, YamlNode::Kind::Map);
   }
   void OnMapEnd() override { close(); }
@@ -83,7 +87,8 @@ class TreeBuilder : public YAML::EventHandler {
   }
   void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YamlNode::Kind kind) {
     check_tag(mark, tag);
-    if (static_cast<int>(open_.size()) >= limits_.depth) refuse(mark_of(mark), fmt::format("nested deeper than {} levels", limits_.depth));
+    if (static_cast<int>(open_.size()) >= limits_.depth)
+      refuse(mark_of(mark), fmt::format("nested deeper than {} levels", limits_.depth));
     Open frame;
     frame.node.kind = kind;
     frame.node.mark = mark_of(mark);
@@ -121,7 +126,8 @@ class TreeBuilder : public YAML::EventHandler {
       if (!node.is_scalar()) refuse(node.mark, "a key must be a plain word, found " + node.describe());
       const auto [earlier, fresh] = parent.seen.emplace(node.scalar, node.mark.line_text());
       if (!fresh) {
-        refuse(node.mark, fmt::format("the key '{}' is written twice", printable(node.scalar)), "keep one of them; the first is at " + earlier->second);
+        refuse(node.mark, fmt::format("the key '{}' is written twice", printable(node.scalar)),
+               "keep one of them; the first is at " + earlier->second);
       }
       parent.has_key = true;
       parent.key = node.scalar;
@@ -146,7 +152,11 @@ void check_characters(std::string_view text, const std::shared_ptr<const std::st
   Mark mark{source, one_line ? 0 : 1, one_line ? 0 : 1};
   for (size_t i = 0; i < text.size();) {
     const unsigned char c = static_cast<unsigned char>(text[i]);
-    size_t length = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+    size_t length = c < 0x80                ? 1
+                    : c >= 0xc2 && c < 0xe0 ? 2
+                    : c >= 0xe0 && c < 0xf0 ? 3
+                    : c >= 0xf0 && c < 0xf5 ? 4
+                                            : 0;
     if (length == 0 || i + length > text.size()) length = 0;
     for (size_t k = 1; k < length; ++k) {
       if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) {
@@ -161,9 +171,14 @@ void check_characters(std::string_view text, const std::shared_ptr<const std::st
       const unsigned char d = static_cast<unsigned char>(text[i + 1]);
       if ((c == 0xf0 && d < 0x90) || (c == 0xf4 && d >= 0x90)) length = 0;
     }
-    if (length == 0) throw Error(ErrorKind::Usage, "not valid UTF-8").at(mark.text()).found(fmt::format("byte 0x{:02x} at offset {}", c, i));
+    if (length == 0)
+      throw Error(ErrorKind::Usage, "not valid UTF-8")
+          .at(mark.text())
+          .found(fmt::format("byte 0x{:02x} at offset {}", c, i));
     if ((c < 0x20 && c != '\n' && c != '\r' && c != '\t') || c == 0x7f) {
-      throw Error(ErrorKind::Usage, "a control character").at(mark.text()).found(fmt::format("byte 0x{:02x} at offset {}", c, i));
+      throw Error(ErrorKind::Usage, "a control character")
+          .at(mark.text())
+          .found(fmt::format("byte 0x{:02x} at offset {}", c, i));
     }
     if (!one_line) c == '\n' ? (++mark.line, mark.column = 1) : ++mark.column;
     i += length;
@@ -173,15 +188,23 @@ void check_characters(std::string_view text, const std::shared_ptr<const std::st
 bool plain_is_safe(const std::string& text) {
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return false;
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
-  if (!letter(text[0]) && text[0] != '.' && text[0] != '/' && text[0] != '_' && !(text.size() > 1 && text[0] == '-' && letter(text[1]))) return false;
+  if (!letter(text[0]) && text[0] != '.' && text[0] != '/' && text[0] != '_' &&
+      !(text.size() > 1 && text[0] == '-' && letter(text[1])))
+    return false;
   if (text == "..." || text == "---") return false;
-  return std::all_of(text.begin(), text.end(), [&](char c) { return letter(c) || std::string_view("._-/+()=*@^").find(c) != std::string_view::npos; });
+  return std::all_of(text.begin(), text.end(), [&](char c) {
+    return letter(c) || std::string_view("._-/+()=*@^").find(c) != std::string_view::npos;
+  });
 }
 
 void write_flow(const YamlNode& node, std::string& out) {
   switch (node.kind) {
-    case YamlNode::Kind::Null: out += "null"; return;
-    case YamlNode::Kind::Scalar: out += scalar_text(node.scalar, node.quoted); return;
+    case YamlNode::Kind::Null:
+      out += "null";
+      return;
+    case YamlNode::Kind::Scalar:
+      out += scalar_text(node.scalar, node.quoted);
+      return;
     case YamlNode::Kind::List:
       out += '[';
       for (size_t i = 0; i < node.items.size(); ++i) {
@@ -225,9 +248,12 @@ YamlNode* YamlNode::find(std::string_view key) { return const_cast<YamlNode*>(st
 
 std::string YamlNode::describe() const {
   switch (kind) {
-    case Kind::Null: return "nothing";
-    case Kind::Scalar: return fmt::format("'{}'{}", printable(scalar), quoted ? " in quotes" : "");
-    case Kind::List: return fmt::format("a list of {}", items.size());
+    case Kind::Null:
+      return "nothing";
+    case Kind::Scalar:
+      return fmt::format("'{}'{}", printable(scalar), quoted ? " in quotes" : "");
+    case Kind::List:
+      return fmt::format("a list of {}", items.size());
     case Kind::Map: {
       std::string keys;
       for (const YamlEntry& entry : entries) keys += (keys.empty() ? "" : ", ") + printable(entry.key, 40);
@@ -240,7 +266,10 @@ std::string YamlNode::describe() const {
 YamlNode parse_yaml(std::string_view text, const std::string& source, bool one_line, const YamlLimits& limits) {
   const auto name = std::make_shared<const std::string>(source);
   if (text.size() > limits.bytes) {
-    throw Error(ErrorKind::Usage, "too large for a configuration").at(printable(source, 400)).found(fmt::format("{} bytes", text.size())).expected(fmt::format("at most {} bytes", limits.bytes));
+    throw Error(ErrorKind::Usage, "too large for a configuration")
+        .at(printable(source, 400))
+        .found(fmt::format("{} bytes", text.size()))
+        .expected(fmt::format("at most {} bytes", limits.bytes));
   }
   check_characters(text, name, one_line);
   TreeBuilder builder(name, one_line, limits);
@@ -251,13 +280,18 @@ YamlNode parse_yaml(std::string_view text, const std::string& source, bool one_l
     YamlNode root = builder.take_root();
     TreeBuilder rest(name, one_line, limits);
     if (parser.HandleNextDocument(rest)) {
-      throw Error(ErrorKind::Usage, "a second YAML document").at(rest.take_root().mark.text()).expected("one document").cure("remove the line '---'");
+      throw Error(ErrorKind::Usage, "a second YAML document")
+          .at(rest.take_root().mark.text())
+          .expected("one document")
+          .cure("remove the line '---'");
     }
     return root;
   } catch (const YAML::Exception& error) {
     Mark mark = builder.mark_of(error.mark);
     const int64_t last = 1 + std::count(text.begin(), text.end(), '\n');
-    if (mark.line > last) mark.line = last, mark.column = static_cast<int64_t>(text.size() - (text.rfind('\n') + 1)) + 1;  // in the line of kEnd
+    if (mark.line > last)
+      mark.line = last,
+      mark.column = static_cast<int64_t>(text.size() - (text.rfind('\n') + 1)) + 1;  // in the line of kEnd
     throw Error(ErrorKind::Usage, "not valid YAML: " + error.msg).at(mark.text());
   }
 }

@@ -12,7 +12,8 @@
 
 namespace ballast {
 
-// Where a node was written. Line and column count from 1; line 0 means that `source` says it all (a command-line argument).
+// Where a node was written. Line and column count from 1; line 0 means that `source` says it all (a command-line
+// argument).
 struct Mark {
   std::shared_ptr<const std::string> source;
   int64_t line = 0, column = 0;
@@ -25,7 +26,7 @@ struct YamlEntry;
 struct YamlNode {
   enum class Kind : uint8_t { Null, Scalar, List, Map };
   Kind kind = Kind::Null;
-  bool quoted = false;             // scalars: written in quotes or as a block
+  bool quoted = false;  // scalars: written in quotes or as a block
   std::string scalar;
   std::vector<YamlNode> items;     // List
   std::vector<YamlEntry> entries;  // Map, in the order of the file; keys are unique
@@ -52,10 +53,11 @@ struct YamlLimits {
   int depth = 32;
 };
 
-// Throws Error(Usage) at source:line:column for syntax, invalid UTF-8, control characters, duplicate keys, keys that are
-// not plain text, tags, recursive aliases, several documents, and anything over the limits. Empty text gives a Null node.
-// one_line: marks carry the source only (command-line arguments).
-YamlNode parse_yaml(std::string_view text, const std::string& source, bool one_line = false, const YamlLimits& limits = {});
+// Throws Error(Usage) at source:line:column for syntax, invalid UTF-8, control characters, duplicate keys, keys that
+// are not plain text, tags, recursive aliases, several documents, and anything over the limits. Empty text gives a Null
+// node. one_line: marks carry the source only (command-line arguments).
+YamlNode parse_yaml(std::string_view text, const std::string& source, bool one_line = false,
+                    const YamlLimits& limits = {});
 
 // The node in flow style on one line, such that parse_yaml gives the same tree back: "{pair: 2, node: 2}".
 std::string flow_text(const YamlNode& node);

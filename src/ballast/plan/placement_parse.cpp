@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
 
-#include <regex>
+#include <algorithm>
 
 #include "ballast/base/error.h"
 #include "ballast/plan/placement.h"
@@ -130,17 +130,26 @@ std::vector<std::string> placement_presets() {
 }
 
 Placement parse_placement_preset(const std::string& text, const Topology& topology) {
-  static const std::regex pattern(R"(^\s*([A-Za-z0-9_]{1,32})\s*(?:\(\s*([^()]{0,64}?)\s*\))?\s*$)");
-  std::smatch match;
+  // NAME or NAME(LEVEL)
+  const auto trimmed = [](std::string_view word) {
+    while (!word.empty() && word.front() == ' ') word.remove_prefix(1);
+    while (!word.empty() && word.back() == ' ') word.remove_suffix(1);
+    return std::string(word);
+  };
+  const std::string whole = trimmed(text);
+  const size_t open = whole.find('(');
+  const bool has_argument = open != std::string::npos;
+  const std::string name = trimmed(whole.substr(0, open));
+  const bool closed = !has_argument || (whole.back() == ')' && whole.find_first_of("()", open + 1) == whole.size() - 1);
+  const std::string argument = has_argument && closed ? trimmed(whole.substr(open + 1, whole.size() - open - 2)) : "";
   std::vector<std::string> names;
   for (const Preset& preset : kPresets) names.push_back(preset.name);
-  if (text.size() > 200 || !std::regex_match(text, match, pattern)) {
+  if (name.empty() || !closed) {
     throw Error(ErrorKind::Usage, fmt::format("'{}' is no placement", printable(text))).at("placement").expected(fmt::format("one of {}, or a table", fmt::join(placement_presets(), ", ")));
   }
-  const std::string name = match[1], argument = match[2];
   for (const Preset& preset : kPresets) {
     if (name != preset.name) continue;
-    if (preset.takes_level != (match[2].matched && !argument.empty())) {
+    if (preset.takes_level != !argument.empty() || (has_argument && argument.empty())) {
       throw Error(ErrorKind::Usage, fmt::format("placement '{}' {}", name, preset.takes_level ? "needs a level" : "takes no level"))
           .at("placement")
           .found(text)

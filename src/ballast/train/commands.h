@@ -32,10 +32,10 @@ int run_validate(const ValidateOptions& options);
 struct PlanOptions {
   ConfigSource config;
   bool json = false;
-  std::optional<int64_t> step;             // lay out the samples of this step instead of an assumed one
-  std::optional<int64_t> limit_memory;     // bytes per rank: refuse what does not fit
+  std::optional<int64_t> step;          // lay out the samples of this step instead of an assumed one
+  std::optional<int64_t> limit_memory;  // bytes per rank: refuse what does not fit
   std::optional<int64_t> limit_ranks;
-  std::vector<std::string> compare;        // placements to set beside the configured one
+  std::vector<std::string> compare;  // placements to set beside the configured one
 };
 int run_plan(const PlanOptions& options);
 

@@ -35,7 +35,8 @@ void known_keys(const YamlNode& map, const std::string& key, const std::vector<s
 }
 
 const std::string& scalar_of(const YamlNode& node, const std::string& key, const std::string& expected) {
-  if (!node.is_scalar() || node.scalar.empty()) throw config_error(node.mark, key, "not a single value").found(node.describe()).expected(expected);
+  if (!node.is_scalar() || node.scalar.empty())
+    throw config_error(node.mark, key, "not a single value").found(node.describe()).expected(expected);
   return node.scalar;
 }
 
@@ -51,8 +52,13 @@ RunConfig::Source parse_source(const YamlNode& node) {
   if (path == nullptr) throw config_error(node.mark, key, "a source without a path").expected(expected);
   source.path = scalar_of(*path, key + ".path", "a path");
   if (const YamlNode* weight = node.find("weight")) {
-    source.weight = located(weight->mark, key + ".weight", [&] { return parse_number(scalar_of(*weight, key + ".weight", "a number")); });
-    if (!(source.weight > 0)) throw config_error(weight->mark, key + ".weight", "out of range").found(weight->scalar).expected("> 0").cure("leave the source out");
+    source.weight = located(weight->mark, key + ".weight",
+                            [&] { return parse_number(scalar_of(*weight, key + ".weight", "a number")); });
+    if (!(source.weight > 0))
+      throw config_error(weight->mark, key + ".weight", "out of range")
+          .found(weight->scalar)
+          .expected("> 0")
+          .cure("leave the source out");
   }
   return source;
 }
@@ -63,7 +69,8 @@ void read_sources(const YamlNode& node, RunConfig::Data& data) {
     data.train.push_back(parse_source(node));
     return;
   }
-  if (node.items.empty()) throw config_error(node.mark, "data.train", "no files").expected("a list such as [a.jsonl, b.jsonl]");
+  if (node.items.empty())
+    throw config_error(node.mark, "data.train", "no files").expected("a list such as [a.jsonl, b.jsonl]");
   for (const YamlNode& item : node.items) {
     data.train.push_back(parse_source(item));
     data.weighted = data.weighted || item.find("weight") != nullptr;
@@ -75,12 +82,15 @@ void read_recompute(const YamlNode& node, RunConfig::Train& train) {
   if (node.is_scalar() && node.scalar == "none") return;
   train.recompute = RunConfig::Recompute::Block;
   if (node.is_scalar() && node.scalar == "block") return;
-  if (!node.is_map()) throw config_error(node.mark, key, "not a choice of recompute").found(node.describe()).expected(expected);
+  if (!node.is_map())
+    throw config_error(node.mark, key, "not a choice of recompute").found(node.describe()).expected(expected);
   known_keys(node, key, {"every"});
   const YamlNode* every = node.find("every");
   if (every == nullptr) throw config_error(node.mark, key, "an empty map").expected(expected);
-  train.recompute_every = located(every->mark, key + ".every", [&] { return parse_count(scalar_of(*every, key + ".every", "a whole number")); });
-  if (train.recompute_every < 1) throw config_error(every->mark, key + ".every", "out of range").found(every->scalar).expected(">= 1 blocks");
+  train.recompute_every = located(every->mark, key + ".every",
+                                  [&] { return parse_count(scalar_of(*every, key + ".every", "a whole number")); });
+  if (train.recompute_every < 1)
+    throw config_error(every->mark, key + ".every", "out of range").found(every->scalar).expected(">= 1 blocks");
 }
 
 // The tree as text for yaml-cpp in which every node stands in its own line and column: so that errors of other readers
@@ -122,11 +132,14 @@ void read_data(const Config& config, RunConfig::Data& data) {
   data.format = config.text("data.format");
   for (const std::string name : {"text", "prompt", "completion", "messages", "role", "content"}) {
     const std::string path = "data.fields." + name;
-    if (config.origin(path).kind != Origin::Kind::Default && config.text(path) != name) data.fields.emplace_back(name, config.text(path));
+    if (config.origin(path).kind != Origin::Kind::Default && config.text(path) != name)
+      data.fields.emplace_back(name, config.text(path));
   }
   data.chat_template = config.maybe_text("data.template").value_or("");
   if (data.format == "chat" && data.chat_template.empty()) {
-    throw Error(ErrorKind::Usage, "format chat needs a template").at(config.place("data.format")).cure("set data.template to chatml, llama-3 or mistral");
+    throw Error(ErrorKind::Usage, "format chat needs a template")
+        .at(config.place("data.format"))
+        .cure("set data.template to chatml, llama-3 or mistral");
   }
   data.tokenizer = config.maybe_text("data.tokenizer").value_or("");
   const std::filesystem::path run = config.maybe_text("run.dir").value_or("");
@@ -153,7 +166,8 @@ void read_train(const Config& config, RunConfig::Train& train) {
   train.threads = config.count("train.threads");
   train.prefetch = config.count("train.prefetch");
   if (config.has("train.trace")) {
-    train.trace = located(config.node("train.trace").mark, "train.trace", [&] { return parse_trace_range(config.text("train.trace")); });
+    train.trace = located(config.node("train.trace").mark, "train.trace",
+                          [&] { return parse_trace_range(config.text("train.trace")); });
   }
   train.eval_every = config.count("train.eval_every");
   train.eval_batches = config.maybe_count("train.eval_batches");
@@ -167,7 +181,10 @@ void read_optimizer(const Config& config, const RunConfig::Train& train, RunConf
   spec.name = config.text("optimizer.name");
   const std::vector<double> betas = config.numbers("optimizer.betas");
   if (betas.size() != 2) {
-    throw Error(ErrorKind::Usage, "not two numbers").at(config.place("optimizer.betas")).found(config.node("optimizer.betas").describe()).expected("a pair such as [0.9, 0.95]");
+    throw Error(ErrorKind::Usage, "not two numbers")
+        .at(config.place("optimizer.betas"))
+        .found(config.node("optimizer.betas").describe())
+        .expected("a pair such as [0.9, 0.95]");
   }
   spec.beta1 = betas[0];
   spec.beta2 = betas[1];
@@ -180,7 +197,8 @@ void read_optimizer(const Config& config, const RunConfig::Train& train, RunConf
       check();
     } catch (const Error& error) {
       Error copy = error;
-      throw std::move(copy).at(config.schema().find(error.place()) != nullptr ? config.place(error.place()) : error.place());
+      throw std::move(copy).at(config.schema().find(error.place()) != nullptr ? config.place(error.place())
+                                                                              : error.place());
     }
   };
   checked([&] { check_optimizer(spec); });
@@ -202,7 +220,11 @@ void read_optimizer(const Config& config, const RunConfig::Train& train, RunConf
 
 RunConfig::TraceRange parse_trace_range(const std::string& text) {
   const size_t colon = text.find(':');
-  const auto wrong = [&] { return Error(ErrorKind::Usage, "not a range of steps").found("'" + printable(text) + "'").expected("first:last such as 10:12, counting from 1"); };
+  const auto wrong = [&] {
+    return Error(ErrorKind::Usage, "not a range of steps")
+        .found("'" + printable(text) + "'")
+        .expected("first:last such as 10:12, counting from 1");
+  };
   RunConfig::TraceRange range;
   try {
     range.first = parse_count(text.substr(0, colon));
@@ -216,7 +238,8 @@ RunConfig::TraceRange parse_trace_range(const std::string& text) {
 
 Topology parse_topology(const YamlNode& node) {
   const std::string expected = "a map of levels, innermost first, such as {pair: 2, node: 4}";
-  if (!node.is_map()) throw config_error(node.mark, "topology", "not a map of levels").found(node.describe()).expected(expected);
+  if (!node.is_map())
+    throw config_error(node.mark, "topology", "not a map of levels").found(node.describe()).expected(expected);
   std::vector<Level> levels;
   for (const YamlEntry& entry : node.entries) {
     const std::string key = "topology." + printable(entry.key);
@@ -226,16 +249,25 @@ Topology parse_topology(const YamlNode& node) {
     if (entry.value.is_map()) {
       known_keys(entry.value, key, {"size", "bandwidth", "latency"});
       size = entry.value.find("size");
-      if (size == nullptr) throw config_error(entry.value.mark, key, "a level without a size").expected("{size: 2, bandwidth: 1Gbit, latency: 3ms}");
+      if (size == nullptr)
+        throw config_error(entry.value.mark, key, "a level without a size")
+            .expected("{size: 2, bandwidth: 1Gbit, latency: 3ms}");
       if (const YamlNode* bandwidth = entry.value.find("bandwidth")) {
-        level.bandwidth = located(bandwidth->mark, key + ".bandwidth", [&] { return parse_rate(scalar_of(*bandwidth, key + ".bandwidth", "a rate such as 200MB/s")); });
+        level.bandwidth = located(bandwidth->mark, key + ".bandwidth", [&] {
+          return parse_rate(scalar_of(*bandwidth, key + ".bandwidth", "a rate such as 200MB/s"));
+        });
       }
       if (const YamlNode* latency = entry.value.find("latency")) {
-        level.latency = located(latency->mark, key + ".latency", [&] { return parse_time(scalar_of(*latency, key + ".latency", "a time such as 3ms")); });
+        level.latency = located(latency->mark, key + ".latency", [&] {
+          return parse_time(scalar_of(*latency, key + ".latency", "a time such as 3ms"));
+        });
       }
     }
-    level.size = located(size->mark, key, [&] { return parse_count(scalar_of(*size, key, "a whole number, or {size, bandwidth, latency}")); });
-    if (level.size < 1) throw config_error(size->mark, key, "out of range").found(size->scalar).expected(">= 1 units of the level below");
+    level.size = located(size->mark, key, [&] {
+      return parse_count(scalar_of(*size, key, "a whole number, or {size, bandwidth, latency}"));
+    });
+    if (level.size < 1)
+      throw config_error(size->mark, key, "out of range").found(size->scalar).expected(">= 1 units of the level below");
     levels.push_back(std::move(level));
   }
   return located(node.mark, "topology", [&] { return Topology(std::move(levels)); });
@@ -269,16 +301,20 @@ RunConfig load_run_config(const std::filesystem::path& file, std::span<const std
   return run_config_of(Config::load(run_schema(), file, overrides));
 }
 
-RunConfig parse_run_config(std::string_view text, const std::string& file_name, std::span<const std::string> overrides) {
+RunConfig parse_run_config(std::string_view text, const std::string& file_name,
+                           std::span<const std::string> overrides) {
   return run_config_of(Config::parse(run_schema(), text, file_name, overrides));
 }
 
 void require(const RunConfig& config, std::initializer_list<Needs> needs) {
-  const auto missing = [](const std::string& keys, const std::string& cure) { return Error(ErrorKind::Usage, keys + " is not set").at("configuration").cure(cure); };
+  const auto missing = [](const std::string& keys, const std::string& cure) {
+    return Error(ErrorKind::Usage, keys + " is not set").at("configuration").cure(cure);
+  };
   for (const Needs need : needs) {
     switch (need) {
       case Needs::Model:
-        if (!config.model.given()) throw missing("model", "add for example 'model: {preset: gpt2-10m}', or path or config");
+        if (!config.model.given())
+          throw missing("model", "add for example 'model: {preset: gpt2-10m}', or path or config");
         break;
       case Needs::TrainData:
         if (config.data.train.empty()) throw missing("data.train", "add for example 'data: {train: [a.jsonl]}'");
@@ -290,7 +326,8 @@ void require(const RunConfig& config, std::initializer_list<Needs> needs) {
         if (config.run.dir.empty()) throw missing("run.dir", "add for example 'run: {dir: runs/a}'");
         break;
       case Needs::Length:
-        if (!config.train.steps && !config.train.tokens && !config.train.epochs) throw missing("the length of the run", "add train.steps, train.tokens or train.epochs");
+        if (!config.train.steps && !config.train.tokens && !config.train.epochs)
+          throw missing("the length of the run", "add train.steps, train.tokens or train.epochs");
         break;
     }
   }

@@ -39,12 +39,12 @@ struct RunConfig {
     std::vector<Source> train;
     bool weighted = false;  // some source names a weight: the sources are streams of a mixture, else one stream
     std::vector<std::string> eval;
-    std::string format;                                            // text, prompt-completion, chat
-    std::vector<std::pair<std::string, std::string>> fields;       // those that were renamed: {prompt: question}
-    std::string chat_template;                                     // chatml, llama-3, mistral; empty: not given
-    std::string tokenizer;                                         // empty: not given
-    std::string cache;                                             // folder of token stores
-    std::optional<int64_t> max_tokens;                             // of one sequence; not set: the model's positions
+    std::string format;                                       // text, prompt-completion, chat
+    std::vector<std::pair<std::string, std::string>> fields;  // those that were renamed: {prompt: question}
+    std::string chat_template;                                // chatml, llama-3, mistral; empty: not given
+    std::string tokenizer;                                    // empty: not given
+    std::string cache;                                        // folder of token stores
+    std::optional<int64_t> max_tokens;                        // of one sequence; not set: the model's positions
     std::string layout;
     Overlong overlong = Overlong::Split;
     int64_t workers = 0;  // threads that prepare data; 0: as many as the process may use
@@ -66,18 +66,18 @@ struct RunConfig {
   struct Train {
     std::optional<int64_t> steps, tokens;  // at most one of steps, tokens, epochs is set
     std::optional<double> epochs;
-    std::string precision;             // fp32, bf16
+    std::string precision;  // fp32, bf16
     Recompute recompute = Recompute::None;
-    int64_t recompute_every = 1;       // of `recompute_every` blocks one is recomputed
-    std::vector<std::string> freeze;   // globs over tensor names
-    int64_t threads = 0;               // per rank; 0: share of the affinity mask
-    int64_t prefetch = 1;              // segments whose weights are gathered ahead
+    int64_t recompute_every = 1;      // of `recompute_every` blocks one is recomputed
+    std::vector<std::string> freeze;  // globs over tensor names
+    int64_t threads = 0;              // per rank; 0: share of the affinity mask
+    int64_t prefetch = 1;             // segments whose weights are gathered ahead
     TraceRange trace;
-    int64_t eval_every = 0;            // steps; 0: never
+    int64_t eval_every = 0;               // steps; 0: never
     std::optional<int64_t> eval_batches;  // not set: all
-    int64_t log_every = 10;            // steps
+    int64_t log_every = 10;               // steps
     bool skip_nonfinite = false;
-    double timeout_s = 300;            // of every blocking call between ranks
+    double timeout_s = 300;  // of every blocking call between ranks
   } train;
 
   struct Optimizer {
@@ -100,7 +100,8 @@ const ConfigSchema& run_schema();
 
 // Throws Error(Usage) at file, line and column.
 RunConfig load_run_config(const std::filesystem::path& file, std::span<const std::string> overrides = {});
-RunConfig parse_run_config(std::string_view text, const std::string& file_name, std::span<const std::string> overrides = {});
+RunConfig parse_run_config(std::string_view text, const std::string& file_name,
+                           std::span<const std::string> overrides = {});
 RunConfig run_config_of(Config config);
 
 // Whether everything is there that a verb needs: throws Error(Usage) naming the missing key with an example.
