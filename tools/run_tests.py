@@ -52,7 +52,9 @@ def run(program, timeout, root):
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
         start = time.monotonic()
-        process = subprocess.Popen([str(program), f"--gtest_output=json:{report}", "--gtest_color=no"], cwd=root, text=True, errors="replace",
+        # Threads that wait by spinning starve the others where programs share cores.
+        environment = {"OMP_WAIT_POLICY": "passive", **os.environ}
+        process = subprocess.Popen([str(program), f"--gtest_output=json:{report}", "--gtest_color=no"], cwd=root, env=environment, text=True, errors="replace",
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             output, _ = process.communicate(timeout=timeout)

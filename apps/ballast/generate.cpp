@@ -25,7 +25,7 @@ void add_generate(CLI::App& app, Chosen& chosen) {
       ->option_text("P [1]")
       ->group("Sampling");
   verb->add_option("--top-k", options->top_k, "Choose among so many of the most likely tokens; 0: all")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 32))
       ->option_text("K [0]")
       ->group("Sampling");
   verb->add_option("--seed", options->seed, "Seed of the choice")->option_text("S [0]")->group("Sampling");

@@ -93,7 +93,6 @@ TEST(CheckSchedule, RefusesNamingTheKey) {
       {{.lr = std::nan("")}, "optimizer.lr"},
       {{.lr = 1e-3, .min_lr = 1e-2}, "optimizer.schedule.min_lr"},
       {{.steps = 0}, "train.steps"},
-      {{.warmup = 11, .steps = 10}, "optimizer.schedule.warmup"},
       {{.warmup = -1, .steps = 10}, "optimizer.schedule.warmup"},
       {{.kind = "wsd", .warmup = 5, .steps = 10, .decay = 6}, "optimizer.schedule.decay"},
   };
@@ -107,6 +106,10 @@ TEST(CheckSchedule, RefusesNamingTheKey) {
     }
   }
   check_schedule({.kind = "wsd", .warmup = 5, .steps = 10, .decay = 5});
+  // A run that ends inside its warm-up.
+  const LrSchedule trial{.kind = "cosine", .lr = 1, .warmup = 20, .steps = 3};
+  check_schedule(trial);
+  EXPECT_EQ(learning_rate(trial, 3), 0.15);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ struct LrSchedule {
 //   wsd             lr until T - decay, then linear to min_lr at T
 // Steps after the last keep its rate.
 double learning_rate(const LrSchedule& schedule, int64_t step);
-// Throws Error(Usage) naming the key: unknown kind, warm-up longer than the run, rates negative or in the wrong order.
+// Throws Error(Usage) naming the key: unknown kind, rates negative or in the wrong order.
 void check_schedule(const LrSchedule& schedule);
 
 }  // namespace ballast

@@ -25,7 +25,13 @@ void check_run_folder(const RunConfig& config, bool resume) {
   if (config.run.dir.empty()) throw Error(ErrorKind::Usage, "no run folder is given").at("run.dir").cure("set run.dir, for example run.dir=runs/a");
   const std::filesystem::path path = config.run.dir;
   if (resume) {
-    if (!is_run_folder(path)) throw Error(ErrorKind::Usage, "--resume: there is no run to go on with").at(path.string()).cure("leave --resume away to start one");
+    // The metrics may be lost: checkpoints and configuration are what a run goes on from.
+    if (!std::filesystem::exists(path / kConfigFile)) {
+      const bool has_checkpoints = std::filesystem::exists(path / "checkpoints");
+      throw Error(ErrorKind::Usage, has_checkpoints ? "--resume: the run has lost its config.yaml" : "--resume: there is no run to go on with")
+          .at(path.string())
+          .cure(has_checkpoints ? "start a new run from model.path: the model folder of its newest checkpoint" : "leave --resume away to start one");
+    }
     check_resume(config_of_run(path).source, config.source);
     return;
   }

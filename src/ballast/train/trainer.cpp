@@ -56,13 +56,16 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
   config_.optimizer.schedule.steps = steps_;
   check_schedule(config_.optimizer.schedule);
   check_optimizer(config_.optimizer.spec);
+  if (config_.optimizer.schedule.warmup > steps_) log_warning("the run of {} steps ends inside the warm-up of {}", steps_, config_.optimizer.schedule.warmup);
+  if (recipe_.model.trainable_parameters() == 0) {
+    throw Error(ErrorKind::Usage, "train.freeze leaves nothing to train").at(config_.source.place("train.freeze")).cure("name fewer tensors");
+  }
 
   const int64_t expected = std::max<int64_t>(1, (config_.batch.tokens + limits_.ranks * limits_.micro_tokens - 1) / (limits_.ranks * limits_.micro_tokens));
   const int64_t sequence = std::min(sequence_limit(config_, model_.config), limits_.micro_tokens);
   const Layout assumed = assumed_layout(limits_.ranks, expected, limits_.micro_tokens, sequence);
   const PlanSummary summary = summarize(recipe_, assumed);
   require_fit(summary, recipe_, assumed, memory_per_rank(communicator_));
-  if (main_rank()) print_banner(summary, assumed);
 
   engine_ = std::make_unique<Engine>(recipe_, communicator_, EngineOptions{config_.run.seed, options_.threads, config_.optimizer.spec});
   std::optional<CheckpointHandle> checkpoint;
@@ -82,6 +85,7 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
   if (main_rank()) {
     folder_ = std::make_unique<RunFolder>(config_, checkpoint ? std::optional<int64_t>(checkpoint->step) : std::nullopt);
     remove_leftovers(config_.run.dir);
+    print_banner(summary, assumed);
     progress_ = std::make_unique<ProgressLine>(steps_);
   }
   communicator_.barrier("run folder");
@@ -105,9 +109,11 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
 Trainer::~Trainer() = default;
 
 void Trainer::agree() {
-  // Sixteen hexadecimal digits each; the first that differs is named with both ranks.
+  // The first item that differs is named with both ranks.
+  std::vector<std::pair<std::string, std::string>> keys;
+  for (const ConfigKey& key : config_.source.schema().keys()) keys.emplace_back("configuration key " + key.path, config_.source.canonical(key.path));
+  check_same(communicator_, keys);
   check_same(communicator_, {{"version", BALLAST_VERSION},
-                             {"configuration", fmt::format("{:016x}", config_.source.fingerprint())},
                              {"tokenizer", fmt::format("{:016x}", tokenizer_->hash())},
                              {"training data", fmt::format("{:016x}", data_->fingerprint())},
                              {"evaluation data", eval_data_ == nullptr ? "none" : fmt::format("{:016x}", eval_data_->fingerprint())},

@@ -1,6 +1,7 @@
 // ballast eval: the loss of a configuration's, a run's or a model folder's weights on data.eval.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -44,6 +45,7 @@ int run_eval(const EvalOptions& options) {
     Engine engine(recipe, communicator, EngineOptions{config.run.seed, threads, config.optimizer.spec});
     engine.set_weights(initial_weights(model, config.run.seed));
     const LayoutLimits limits{topology.ranks(), micro_tokens(config, model.config)};
+    const auto began = std::chrono::steady_clock::now();
     ExactSum loss;
     int64_t targets = 0, tokens = 0, next = 0;
     std::unique_ptr<ProgressBar> bar;
@@ -59,11 +61,12 @@ int run_eval(const EvalOptions& options) {
       if (bar != nullptr) bar->advance(planned.tokens);
     }
     if (bar != nullptr) bar->finish();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     if (communicator.rank() != 0) return 0;
     if (targets == 0) throw Error(ErrorKind::Data, "the evaluation data have no trained target").at("data.eval");
     const double mean = loss.value() / static_cast<double>(targets);
     if (options.json) {
-      std::cout << nlohmann::json{{"loss", mean}, {"tokens", targets}, {"perplexity", std::exp(mean)}, {"input_tokens", tokens}, {"samples", data->counts().samples}}.dump(2) << "\n";
+      std::cout << nlohmann::json{{"loss", mean}, {"tokens", targets}, {"perplexity", std::exp(mean)}, {"trained_tokens", targets}, {"input_tokens", tokens}, {"tokens_per_s", static_cast<double>(tokens) / seconds}, {"samples", data->counts().samples}}.dump(2) << "\n";
     } else {
       std::cout << fmt::format("loss {:.6f} nats per token, perplexity {:.4f}, {} tokens\n", mean, std::exp(mean), targets);
     }

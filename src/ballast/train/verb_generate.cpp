@@ -81,16 +81,23 @@ int run_generate(const TextOptions& options) {
   generation.seed = options.seed;
   generation.end_of_text = {tokenizer->end_of_text()};
   KvCache cache(weights.config(), 1, cache_capacity(weights.config(), static_cast<int64_t>(prompt.size()), options.tokens), weights.dtype());
-  if (!options.json) std::cout << options.prompt << std::flush;
   // Text is decoded as a whole: a SentencePiece token alone would lose its space.
   std::vector<int32_t> ids;
   std::string text;
   size_t printed = 0;
+  // Whatever is wrong with prompt or options is said before anything is printed.
+  check_sampling(generation.sampling);
+  bool echoed = options.json;
+  const auto echo = [&] {
+    if (!echoed) std::cout << options.prompt << std::flush;
+    echoed = true;
+  };
   const auto began = std::chrono::steady_clock::now();
   double first_s = 0;
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
   const Generation result = generate(weights, cache, prompt, generation, [&](int64_t id) {
     if (first_s == 0) first_s = seconds();
+    echo();
     ids.push_back(static_cast<int32_t>(id));
     if (options.json) return true;
     text = decoded(*tokenizer, ids);
@@ -101,6 +108,7 @@ int run_generate(const TextOptions& options) {
     }
     return true;
   });
+  echo();
   const double total_s = seconds();
   const auto count = static_cast<double>(result.ids.size());
   if (options.json) {
