@@ -28,6 +28,7 @@ std::vector<ConfigSection> sections() {
   };
 }
 
+// clang-format off: one row for each key
 std::vector<ConfigKey> keys() {
   return {
       {"run.dir",
@@ -348,6 +349,7 @@ std::vector<ConfigKey> keys() {
       {"checkpoint.best", kFlag, "true", "", {}, "Keep the best one by evaluation loss beside the newest.", kResume},
   };
 }
+// clang-format on
 
 }  // namespace
 
