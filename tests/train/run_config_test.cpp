@@ -196,7 +196,7 @@ TEST(RunConfig, WrongValuesNameKeyAndPlace) {
       {"data: {format: chat}\n", "a.yaml:1:16, data.format", "set data.template"},
       {"data: {template: llama3}\n", "data.template", "did you mean 'llama-3'?"},
       {"data: {fields: {promt: q}}\n", "a.yaml:1:17, data.fields", "did you mean 'data.fields.prompt'?"},
-      {"data: {sequence: {max_tokens: 1}}\n", "data.sequence.max_tokens", "expected: >= 2 tokens"},
+      {"data: {sequence: {max_tokens: 1}}\n", "data.sequence.max_tokens", "expected: 2 to 16777216 tokens"},
       {"data: {sequence: {overlong: trim}}\n", "data.sequence.overlong", "split, cut, drop, error"},
       {"topology: 4\n", "a.yaml:1:11, topology", "innermost first, such as {pair: 2, node: 4}"},
       {"topology: {}\n", "a.yaml:1:11, topology", "at least one level"},
@@ -218,8 +218,8 @@ TEST(RunConfig, WrongValuesNameKeyAndPlace) {
       {"optimizer: {betas: [0.9]}\n", "a.yaml:1:20, optimizer.betas", "a pair such as [0.9, 0.95]"},
       {"optimizer: {lr: 1e-4, schedule: {kind: cosine, min_lr: 1e-3}}\n", "a.yaml:1:56, optimizer.schedule.min_lr",
        "0 to lr"},
-      {"train: {steps: 10}\noptimizer: {schedule: {kind: cosine, warmup: 20}}\n",
-       "a.yaml:2:46, optimizer.schedule.warmup", "0 to 10 steps"},
+      {"train: {steps: 10}\noptimizer: {schedule: {kind: wsd, decay: 20}}\n", "a.yaml:2:42, optimizer.schedule.decay",
+       "0 to 10 steps"},
       {"checkpoint: {keep: 0}\n", "checkpoint.keep", "expected: >= 1"},
   };
   for (const Row& row : table) {
