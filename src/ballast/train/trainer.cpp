@@ -56,7 +56,7 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
   config_.optimizer.schedule.steps = steps_;
   check_schedule(config_.optimizer.schedule);
   check_optimizer(config_.optimizer.spec);
-  if (config_.optimizer.schedule.warmup > steps_) log_warning("the run of {} steps ends inside the warm-up of {}", steps_, config_.optimizer.schedule.warmup);
+  if (main_rank() && config_.optimizer.schedule.warmup > steps_) log_warning("the run of {} steps ends inside the warm-up of {}", steps_, config_.optimizer.schedule.warmup);
   if (recipe_.model.trainable_parameters() == 0) {
     throw Error(ErrorKind::Usage, "train.freeze leaves nothing to train").at(config_.source.place("train.freeze")).cure("name fewer tensors");
   }
