@@ -15,8 +15,9 @@ namespace {
 class Fp32Codec final : public Codec {
  public:
   const CodecSpec& spec() const override { return spec_; }
-  void encode(const float* source, int64_t elements, void* encoded) const override {
+  bool encode(const float* source, int64_t elements, void* encoded, Draw) const override {
     if (elements > 0) std::memcpy(encoded, source, static_cast<size_t>(elements) * 4);
+    return true;
   }
   void decode(const void* encoded, int64_t elements, float* result) const override {
     if (elements > 0) std::memcpy(result, encoded, static_cast<size_t>(elements) * 4);
@@ -26,7 +27,7 @@ class Fp32Codec final : public Codec {
   }
 
  private:
-  CodecSpec spec_{"fp32", 1};
+  CodecSpec spec_;
 };
 
 using Encode = void (*)(const float*, int64_t, void*);
@@ -35,10 +36,11 @@ using Decode = void (*)(const void*, int64_t, float*);
 class HalfCodec final : public Codec {
  public:
   HalfCodec(const char* name, Encode encode, Decode decode, Decode decode_add)
-      : spec_{name, 1}, encode_(encode), decode_(decode), decode_add_(decode_add) {}
+      : spec_{.name = name}, encode_(encode), decode_(decode), decode_add_(decode_add) {}
   const CodecSpec& spec() const override { return spec_; }
-  void encode(const float* source, int64_t elements, void* encoded) const override {
+  bool encode(const float* source, int64_t elements, void* encoded, Draw) const override {
     encode_(source, elements, encoded);
+    return true;
   }
   void decode(const void* encoded, int64_t elements, float* result) const override {
     decode_(encoded, elements, result);
