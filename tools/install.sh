@@ -9,7 +9,7 @@ packages=(
   g++ cmake ninja-build ccache mold pkg-config git ca-certificates python3 python3-venv
   libcli11-dev libyaml-cpp-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libxxhash-dev
   libpcre2-dev libutf8proc-dev libsentencepiece-dev libsimdjson-dev libzstd-dev zlib1g-dev libtbb-dev
-  libgloo-dev libgtest-dev libgmock-dev libbenchmark-dev openmpi-bin
+  libgloo-dev libgtest-dev libgmock-dev libbenchmark-dev openmpi-bin iproute2
 )
 for argument in "$@"; do
   case "$argument" in

@@ -4,7 +4,8 @@
     tools/run_tests.py BUILD_FOLDER [--jobs N] [--timeout SECONDS] [PROGRAM ...]      programs without 'test_'; default: all
 
 One line a program, the output of every failing case, and as the last line 'N passed, N failed'. A crash, a timeout and a
-skipped or disabled case are failures. Exit status 0 only if cases ran and none failed.
+skipped or disabled case are failures; only a case that prints 'SKIPPED: ' and what this machine lacks is named so and counts
+as neither. Exit status 0 only if cases ran and none failed.
 """
 import argparse
 import concurrent.futures
@@ -74,7 +75,11 @@ def run(program, timeout, root):
         running = re.findall(r"\[ RUN      \] (\S+)", output)
         last = f" in {running[-1]}" if running else ""
         failed.append(f"{name}: the program {end}{last}")
+    # Of the cases that did not run, those that say what the machine lacks.
+    lacks = {case: re.search(r"^SKIPPED: (.+)$", output_of(case, output), re.M) for case in failed}
+    failed = [case for case in failed if not lacks[case]]
     lines = [f"{name:<12} {passed:5} passed {len(failed):4} failed {seconds:8.1f} s"]
+    lines += [f"SKIPPED: {case}: {reason.group(1)}" for case, reason in lacks.items() if reason]
     for case in failed:
         lines.append(f"--- failed: {case}")
         lines.append(output_of(case, output) if ": the program" not in case else "\n".join(output.splitlines()[-80:]))
