@@ -2,6 +2,9 @@
 #include "ballast/plan/build_step.h"
 
 #include <gtest/gtest.h>
+
+#include <functional>
+
 #include <yaml-cpp/yaml.h>
 
 #include "ballast/base/error.h"
@@ -85,8 +88,99 @@ TEST(BuildStep, HierarchicalHopsSendWhatEachLevelNeeds) {
   }
 }
 
+// Elements that forward passes gather in one micro-batch: every group once, the tied table twice; and backward passes: the blocks.
+struct Gathers {
+  double forward = 0, backward = 0, all = 0;
+};
+Gathers gathers_of(const Recipe& recipe) {
+  Gathers gathers;
+  for (size_t g = 0; g < recipe.model.groups.size(); ++g) {
+    const GroupPlace place = place_group(recipe, g);
+    const auto padded = static_cast<double>(place.padded);
+    gathers.all += padded;
+    gathers.forward += padded * (place.group->name == "embedding" ? 2 : 1);
+    gathers.backward += place.group->name.starts_with("block.") ? padded : 0;
+  }
+  return gathers;
+}
+double int8_bytes(double elements) { return elements / 256 * 260; }
+double int4_bytes(double elements) { return elements / 256 * 132; }
+
+TEST(BuildStep, QuantisedRowsSendTheClosedForms) {
+  for (const DType compute : {DType::Float32, DType::BFloat16}) {
+    for (const int64_t m : {1, 3}) {
+      for (const auto& [ai, bi] : std::vector<std::pair<int64_t, int64_t>>{{2, 2}, {3, 2}, {4, 3}}) {
+        const double a = static_cast<double>(ai), b = static_cast<double>(bi), batches = static_cast<double>(m), native = static_cast<double>(size_of(compute));
+        SCOPED_TRACE(std::to_string(ai) + " x " + std::to_string(bi) + " x " + std::to_string(m));
+        const auto expect = [&](const char* placement, const std::function<std::vector<double>(const Gathers&)>& formula) {
+          const Recipe recipe = recipe_of({ai, bi}, placement, compute);
+          const std::vector<double> want = formula(gathers_of(recipe));
+          const std::vector<int64_t> got = bytes_of(recipe, m);
+          for (size_t l = 0; l < want.size(); ++l) EXPECT_DOUBLE_EQ(static_cast<double>(got[l]), want[l]) << placement << " level " << l;
+        };
+        const double inner = b * (a - 1), outer = b - 1;
+        expect("hpz(level0)", [&](const Gathers& g) {
+          return std::vector<double>{batches * inner * (g.forward + g.backward + g.all) * native, batches * outer * (g.forward + g.all) * native};
+        });
+        expect("zeropp(level0)", [&](const Gathers& g) {
+          return std::vector<double>{batches * inner * (int8_bytes(g.forward) + g.backward * native + int4_bytes(g.all)),
+                                     batches * outer * (int8_bytes(g.forward) + int4_bytes(g.all))};
+        });
+        expect("topo(level0, level0)", [&](const Gathers& g) {
+          return std::vector<double>{batches * inner * (int8_bytes(g.forward) + int8_bytes(g.backward) + int4_bytes(g.all)), outer * 2 * g.all * native};
+        });
+        // Every later gather is served by the secondary weights.
+        expect("{weights: world, secondary: {shard: level0, forward: true}, gradients: level0, optimizer: world}", [&](const Gathers& g) {
+          return std::vector<double>{inner * (batches * (g.forward + g.backward + g.all)) * native, outer * 2 * g.all * native};
+        });
+      }
+    }
+  }
+}
+
+TEST(BuildStep, TopoOverThreeLevelsLeavesTheNodeOncePerStep) {
+  for (const int64_t m : {1, 4}) {
+    const Recipe recipe = recipe_of({2, 3, 4}, "topo(level0, level1)", DType::BFloat16);
+    const Gathers g = gathers_of(recipe);
+    const double a = 2, b = 3, c = 4, batches = static_cast<double>(m);
+    const std::vector<int64_t> got = bytes_of(recipe, m);
+    // Pair: the forward gather, the inner hop of the backward's, and of the one-hop reduction what goes to the other of the pair.
+    EXPECT_DOUBLE_EQ(static_cast<double>(got[0]), batches * (b * c * (a - 1) * (int8_bytes(g.forward) + int8_bytes(g.backward)) + c * (a - 1) * int4_bytes(g.all)));
+    // Node: the outer hop of the backward's gather, the rest of the reduction, and the refresh from node to pair shards.
+    EXPECT_DOUBLE_EQ(static_cast<double>(got[1]), batches * (c * (b - 1) * int8_bytes(g.backward) + c * a * (b - 1) * int4_bytes(g.all)) + c * (b - 1) * g.all * 2);
+    EXPECT_DOUBLE_EQ(static_cast<double>(got[2]), (c - 1) * 2 * g.all * 2);
+  }
+}
+
+TEST(BuildStep, SecondaryWeightsAreAState) {
+  const Recipe recipe = recipe_of({2, 2, 2}, "topo(level0, level1)", DType::BFloat16);
+  const PlanSummary summary = summarize(recipe, assumed_layout(8, 1, 32, 32));
+  const double psi = padded_elements(recipe);
+  std::map<std::string, double> bytes;
+  for (const auto& state : summary.memory) bytes[state.state] = static_cast<double>(state.bytes_per_rank);
+  EXPECT_EQ(bytes["weights"], 2 * psi / 2);
+  EXPECT_EQ(bytes["secondary"], int8_bytes(psi) / 4);
+  EXPECT_EQ(bytes["gradients"], 4 * psi / 4);
+  EXPECT_EQ(bytes["optimizer"], 12 * psi / 8);
+}
+
+TEST(BuildStep, ReadingSecondaryWeightsThatThisGraphDidNotCutIsRefused) {
+  const Recipe recipe = recipe_of({2, 2}, "hpz(level0)");
+  const Layout layout = assumed_layout(4, 1, 32, 32);
+  StepGraph graph = build_step(recipe, 0, layout.ranks[0], Work::Train);
+  EXPECT_NO_THROW(check_graph(graph));
+  int removed = 0;
+  for (Op& op : graph.ops) {
+    if (op.outputs.empty() || graph.buffers[static_cast<size_t>(op.outputs[0])].state != StateKind::Secondary) continue;
+    op.outputs = op.inputs;  // no longer writes the secondary copy
+    ++removed;
+  }
+  EXPECT_GT(removed, 0);
+  EXPECT_THROW(check_graph(graph), std::exception);
+}
+
 TEST(BuildStep, EveryRankGetsTheSameOperations) {
-  for (const char* placement : {"ddp", "zero3", "hsdp(level0)", "{weights: level1, gradients: self, optimizer: world}"}) {
+  for (const char* placement : {"zeropp(level0)", "topo(level0, level1, secondary=level0)", "ddp", "zero3", "hsdp(level0)", "{weights: level1, gradients: self, optimizer: world}"}) {
     const Recipe recipe = recipe_of({2, 3}, placement);
     const Layout layout = assumed_layout(6, 2, 32, 16);
     const uint64_t fingerprint = build_step(recipe, 0, layout.ranks[0], Work::Train).fingerprint();
@@ -139,9 +233,51 @@ TEST(Placement, IllegalTablesNameTheRule) {
   const Topology topology({{"pair", 2, {}, {}}, {"node", 2, {}, {}}});
   for (const char* text : {"{weights: {shard: node}, optimizer: {shard: pair}}", "{gradients: {shard: node}}", "{weights: {shard: rack}}", "{weight: {shard: pair}}", "zero5", "hsdp",
                            "hsdp()", "ddp(pair)", "{wire: {forward: int3}}", "{weights: node, gradients: node, optimizer: node, wire: {reduce: [native, native, native]}}", "[]",
-                           "{weights: {shard: pair, tier: host}, optimizer: pair}", "{weights: {storage: fp16}}", "{keep: maybe}"}) {
+                           "{weights: {shard: pair, tier: host}, optimizer: pair}", "{weights: {storage: fp16}}", "{keep: maybe}", "hpz", "hpz(rack)", "topo(pair)",
+                           "topo(pair, node, node)", "topo(pair, node, third=pair)", "zeropp(pair, reduce=int5)", "topo(pair, node, reduce={)",
+                           "{secondary: pair}", "{weights: node, optimizer: node, keep: true, secondary: pair}", "{optimizer: {shard: node, storage: int8}}",
+                           "{weights: node, optimizer: node, wire: {forward: {codec: int8, block: 7}}}", "{weights: node, optimizer: node, wire: {forward: {codec: bf16, block: 256}}}",
+                           "{weights: node, optimizer: node, wire: {forward: {codec: int8, feedback: true}}}", "{wire: {reduce_on: {codec: int8, feedback: {beta: 2}}}}",
+                           "{wire: {reduce_on: {codec: int8, feedback: {reset: 0}}}}", "{wire: {reduce_on: {codec: bf16, feedback: true}}}",
+                           "{wire: {reduce_on: [{codec: int8, up_to: pair}]}}", "{wire: {reduce_on: [{codec: int8, up_to: world}, int8]}}",
+                           "{wire: {reduce_on: [{codec: int8, up_to: world}, {codec: int8, up_to: pair}, {codec: int8, up_to: node}]}}", "{wire: {reduce_on: {block: 256}}}",
+                           "{wire: {reduce_on: {codec: int8, rounding: up}}}", "{wire: {reduce_on: {codec: int8, symetric: true}}}"}) {
     EXPECT_THROW(parse_placement(YAML::Load(text), topology), Error) << text;
   }
+}
+
+TEST(Placement, PresetsStandForTables) {
+  const Topology topology({{"pair", 2, {}, {}}, {"node", 2, {}, {}}, {"cluster", 2, {}, {}}});
+  const auto text = [&](const char* placement) { return describe_row(parse_placement(YAML::Load(placement), topology).rows[0], topology); };
+  EXPECT_EQ(text("mics(node)"), text("hsdp(node)"));
+  EXPECT_EQ(text("hpz(node)"), text("{weights: world, secondary: node, gradients: world, optimizer: world}"));
+  EXPECT_EQ(text("topo(pair,node)"), text("{weights: pair, secondary: {shard: node, storage: int8}, gradients: node, optimizer: world, wire: {forward: int8, "
+                                          "reduce: {codec: int4, up_to: node}, reduce_on: native, refresh: native}}"));
+  EXPECT_NE(text("topo(pair, node, secondary=pair)"), text("topo(pair, node)"));
+  EXPECT_EQ(text("topo(pair, node, refresh=int8, reduce_on=int4)"),
+            text("{weights: pair, secondary: {shard: node, storage: int8}, gradients: node, optimizer: world, wire: {forward: int8, reduce: {codec: int4, up_to: node}, "
+                 "reduce_on: int4, refresh: int8}}"));
+  EXPECT_EQ(split_placements("zeropp(node), topo(pair,node),mics(node)"), (std::vector<std::string>{"zeropp(node)", "topo(pair,node)", "mics(node)"}));
+}
+
+TEST(Placement, NotesSayWhatDoesNotPayAndWhatFallsAway) {
+  const auto notes = [](std::vector<Level> levels, const char* placement) {
+    const Topology topology(std::move(levels));
+    std::string all;
+    for (const std::string& note : placement_notes(parse_placement(YAML::Load(placement), topology), topology)) all += note + "\n";
+    return all;
+  };
+  const std::vector<Level> two{{"node", 4, 10e9, {}}, {"cluster", 4, 1e9, {}}};
+  const std::vector<Level> equal{{"node", 4, 1e9, {}}, {"cluster", 4, 1e9, {}}};
+  const std::vector<Level> one{{"node", 4, {}, {}}, {"cluster", 1, {}, {}}};
+  EXPECT_EQ(notes(two, "zeropp(node)"), "");
+  EXPECT_EQ(notes(two, "topo(node, node)"), "");
+  EXPECT_NE(notes(equal, "hpz(node)").find("do not pay"), std::string::npos);
+  EXPECT_NE(notes(one, "hpz(node)").find("do not pay"), std::string::npos);
+  EXPECT_NE(notes(one, "zeropp(node)").find("fall away"), std::string::npos);
+  EXPECT_EQ(notes(one, "zero3"), "");
+  EXPECT_NE(notes(two, "topo(node, node, refresh=int4)").find("int4"), std::string::npos);
+  EXPECT_NE(notes(two, "hpz(cluster)").find("bring nothing"), std::string::npos);
 }
 
 }  // namespace

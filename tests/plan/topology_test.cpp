@@ -45,6 +45,20 @@ TEST(Topology, TransfersCountAtTheInnermostCommonLevel) {
   EXPECT_EQ(t.hop_members(4, 0), (std::vector<int64_t>{3, 4, 5}));
   EXPECT_EQ(t.hop_members(4, 1), (std::vector<int64_t>{1, 4, 7, 10, 13}));
   EXPECT_EQ(t.hop_members(4, 2), (std::vector<int64_t>{4, 19}));
+  // A hop over several levels: members in the order of their shards, the innermost coordinate first.
+  EXPECT_EQ(t.hop_members(4, kSelf, 0), t.hop_members(4, 0));
+  EXPECT_EQ(t.hop_members(4, kSelf, 1), (std::vector<int64_t>{0, 3, 6, 9, 12, 1, 4, 7, 10, 13, 2, 5, 8, 11, 14}));
+  EXPECT_EQ(t.hop_members(19, 0, 2), (std::vector<int64_t>{1, 16, 4, 19, 7, 22, 10, 25, 13, 28}));
+  for (int64_t rank = 0; rank < t.ranks(); ++rank) {
+    const auto members = t.hop_members(rank, kSelf, 2);
+    EXPECT_EQ(members[static_cast<size_t>(t.hop_index(rank, kSelf, 2))], rank);
+    EXPECT_EQ(t.hop_index(rank, kSelf, 2), t.shard_index(rank, 2));
+  }
+  EXPECT_EQ(t.hop_peers(kSelf, 1, 0), 2);
+  EXPECT_EQ(t.hop_peers(kSelf, 1, 1), 12);
+  EXPECT_EQ(t.hop_peers(0, 2, 1), 4);
+  EXPECT_EQ(t.hop_peers(0, 2, 2), 5);
+  EXPECT_EQ(t.hop_peers(0, 2, 0), 0);
 }
 
 TEST(Topology, RefusesWhatIsImpossible) {

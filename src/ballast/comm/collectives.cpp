@@ -42,6 +42,20 @@ void gather(Communicator& communicator, const Hop& hop, void* buffer, int64_t pa
   communicator.exchange(sends, receives, hop.tag, hop.purpose);
 }
 
+int64_t swap_slot(int64_t member, int64_t index, int64_t members) { return (index - member + members) % members - 1; }
+
+void swap(Communicator& communicator, const Hop& hop, const void* parts, int64_t part_bytes, void* arrived) {
+  check_hop(communicator, hop);
+  const auto members = static_cast<int64_t>(hop.members.size());
+  std::vector<Send> sends;
+  std::vector<Receive> receives;
+  for_others(hop, [&](int64_t to, int64_t from) {
+    sends.push_back({hop.members[static_cast<size_t>(to)], static_cast<const char*>(parts) + to * part_bytes, part_bytes});
+    receives.push_back({hop.members[static_cast<size_t>(from)], static_cast<char*>(arrived) + swap_slot(from, hop.index, members) * part_bytes, part_bytes});
+  });
+  communicator.exchange(sends, receives, hop.tag, hop.purpose);
+}
+
 // Wire: n - 1 received parts, then, unless the codec is fp32 (which sends from `source`), n encoded parts with this
 // rank's own last.
 int64_t reduce_wire_bytes(const Codec& codec, int64_t members, int64_t part) {

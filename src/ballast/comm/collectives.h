@@ -19,6 +19,12 @@ struct Hop {
 // (n - 1) * part_bytes sent per member.
 void gather(Communicator& communicator, const Hop& hop, void* buffer, int64_t part_bytes);
 
+// all-to-all: `parts` holds one part for each member; part j goes to member j and this rank's own stays. `arrived` gets the parts that the others
+// sent to this rank, that of member j in slot swap_slot(j, index, members). Each member sends (n - 1) * part_bytes.
+void swap(Communicator& communicator, const Hop& hop, const void* parts, int64_t part_bytes, void* arrived);
+// Members in the order of distance before `index`: its predecessor first.
+int64_t swap_slot(int64_t member, int64_t index, int64_t members);
+
 // reduce-scatter: `source` holds n * part elements (fp32); result (part elements, fp32) = sum over members in member order 0..n-1 of
 // decode(encode(part of that member)), this rank's own part included; written to `result` (may alias this rank's part of source), or, if
 // `accumulate`, the finished sum is added to it. Each member sends (n - 1) * codec.encoded_bytes(part).

@@ -120,6 +120,9 @@ void Engine::run(const StepGraph& graph, GraphRun& run) {
   run.times.assign(graph.ops.size(), {});
 #ifdef BALLAST_POISON
   run.touched.assign(graph.buffers.size(), false);
+  for (BufferId id = 0; id < graph.persistent; ++id) {  // secondary weights of an earlier step must not be read
+    if (graph.buffers[static_cast<size_t>(id)].state == StateKind::Secondary) memory_.poison(id);
+  }
 #endif
   const double start = now_s();
   lanes_->run(
@@ -165,14 +168,9 @@ void Engine::execute(const Op& op, GraphRun& run) {
         execute_segment(op, run);
       }
       return;
-    case OpKind::Copy: {
-      const at::Tensor& from = memory_.tensor(op.inputs[0]);
-      const at::Tensor& to = memory_.tensor(op.outputs[0]);
-      BALLAST_CHECK(from.numel() == op.part && from.element_size() == to.element_size(), "shard of {} elements, expected {}", from.numel(), op.part);
-      std::memcpy(static_cast<char*>(to.data_ptr()) + op.begin * to.element_size(), from.data_ptr(), static_cast<size_t>(from.nbytes()));
-      return;
-    }
-    case OpKind::Collective: execute_hop(op, run); return;
+    case OpKind::Copy:
+    case OpKind::Codec: execute_codec(op, run); return;
+    case OpKind::Collective: execute_hop(op); return;
     case OpKind::Update: update(op, run); return;
     case OpKind::Host:
       if (op.what == what::kNorm) {
@@ -181,8 +179,7 @@ void Engine::execute(const Op& op, GraphRun& run) {
         (*run.sink)(*places_[static_cast<size_t>(op.group)].group, memory_.tensor(op.inputs[0]));
       }
       return;
-    case OpKind::Exchange:
-    case OpKind::Codec: break;
+    case OpKind::Exchange: break;
   }
   BALLAST_CHECK(false, "no runner for {} {}", name_of(op.kind), op.what);
 }
@@ -210,13 +207,42 @@ void Engine::agree_on_norm(GraphRun& run) {
   run.result.grad_norm = std::sqrt(sum_of_squares);
   run.result.loss = loss * run.scale;
   if (std::isfinite(run.result.grad_norm) && std::isfinite(run.result.loss)) return;
+  const std::string where = blame_nonfinite(run);
   if (!run.settings.skip_nonfinite) {
     throw Error(ErrorKind::Numerical, fmt::format("step {}: {} is not finite", run.settings.step, std::isfinite(run.result.loss) ? "the gradient norm" : "the loss"))
-        .found(fmt::format("loss {}, gradient norm {}", run.result.loss, run.result.grad_norm))
+        .found(fmt::format("loss {}, gradient norm {}{}", run.result.loss, run.result.grad_norm, where))
         .expected("finite values; nothing was updated")
         .cure("lower optimizer.lr, set optimizer.clip, or train.on_nonfinite: skip to leave such steps out");
   }
   run.result.updated = false;
+  run.result.nonfinite = where;
+}
+
+// Where the numbers went wrong, as far as all ranks together can tell: which tensors' gradients, and who met it first while encoding a message.
+// Every rank calls it, as all agree that the norm or the loss is not finite.
+std::string Engine::blame_nonfinite(const GraphRun& run) {
+  const int32_t group = run.nonfinite_group.load();
+  std::string mine = group < 0 ? "" : fmt::format("a message of {}", recipe_.model.groups[static_cast<size_t>(group)].name);
+  for (size_t g = 0; g < places_.size() && mine.empty(); ++g) {
+    const GroupState& state = memory_.state().groups[g];
+    if (state.gradients == kNoBuffer) continue;
+    const int64_t base = places_[g].shard(recipe_.topology, rank(), places_[g].gradients).begin;
+    const at::Tensor& values = memory_.tensor(state.gradients);
+    const float* data = values.const_data_ptr<float>();
+    const auto* bad = std::find_if(data, data + values.numel(), [](float value) { return !std::isfinite(value); });
+    const int64_t element = base + (bad - data);
+    if (bad == data + values.numel()) continue;
+    mine = "the gradient of " + places_[g].group->name;
+    for (const ParameterTensor& tensor : places_[g].group->tensors) {
+      if (element >= tensor.offset && element < tensor.offset + tensor.numel()) mine = "the gradient of " + tensor.name;
+    }
+  }
+  const std::vector<std::string> all = communicator_.all_gather_text(mine, "where a value is not finite");
+  std::string text;
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (!all[r].empty()) text += fmt::format("; {} on rank {}", all[r], r);
+  }
+  return text;
 }
 
 void Engine::update(const Op& op, GraphRun& run) {

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "ballast/base/exact_sum.h"
+#include "ballast/codec/transcode.h"
 #include "ballast/comm/communicator.h"
 #include "ballast/engine/lanes.h"
 #include "ballast/engine/memory.h"
@@ -31,12 +32,14 @@ struct StepSettings {
   double clip = 0;                    // 0 = off
   int64_t trained_targets = 0;        // over all ranks: the sum of losses is divided by it once
   bool skip_nonfinite = false;        // false: a non-finite loss or gradient throws Error(Numerical)
+  bool fresh_feedback = false;        // error feedback starts at zero, as in the first step
 };
 
 struct StepResult {
   double loss = 0;                    // nats per trained target
   double grad_norm = 0;               // before clipping, over all trainable weights, each counted once
   bool updated = true;                // false: skipped for a non-finite value
+  std::string nonfinite;              // "; the gradient of X on rank 1": where, if so
 };
 
 class Engine {
@@ -81,7 +84,11 @@ class Engine {
   void run(const StepGraph& graph, GraphRun& run);
   void execute(const Op& op, GraphRun& run);
   void execute_segment(const Op& op, GraphRun& run);
-  void execute_hop(const Op& op, GraphRun& run);
+  void execute_hop(const Op& op);
+  void execute_codec(const Op& op, GraphRun& run);
+  Draw draw_of(const Op& op, const GraphRun& run) const;
+  Feedback feedback_of(const Op& op, const GraphRun& run) const;
+  std::string blame_nonfinite(const GraphRun& run);
   void agree_on_norm(GraphRun& run);
   void update(const Op& op, GraphRun& run);
   void poison_fresh(const Op& op, GraphRun& run);   // test builds

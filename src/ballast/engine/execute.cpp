@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "ballast/base/check.h"
-#include "ballast/codec/codec.h"
+#include "ballast/codec/transcode.h"
 #include "ballast/comm/collectives.h"
 #include "ballast/engine/engine.h"
 #include "ballast/engine/run.h"
@@ -72,36 +72,80 @@ void Engine::execute_segment(const Op& op, GraphRun& run) {
   BALLAST_CHECK(false, "no runner for {} {}", op.what, name_of(segment.kind));
 }
 
-void Engine::execute_hop(const Op& op, GraphRun& run) {
-  const std::vector<int64_t> members = recipe_.topology.hop_members(rank(), op.level);
-  const Hop hop{members, recipe_.topology.coordinate(rank(), op.level), op.tag, Purpose{describe(op), op.tag}};
+namespace {
+
+char* at_element(const at::Tensor& buffer, const CodecSpec& codec, int64_t begin, int64_t count) {
+  const int64_t offset = codec.encoded_bytes(begin);
+  BALLAST_CHECK(begin >= 0 && offset + codec.encoded_bytes(count) <= static_cast<int64_t>(buffer.nbytes()), "elements {} + {} as {} of {} bytes", begin, count,
+                codec.text(), buffer.nbytes());
+  return static_cast<char*>(buffer.data_ptr()) + offset;
+}
+
+}  // namespace
+
+void Engine::execute_hop(const Op& op) {
+  const std::vector<int64_t> members = recipe_.topology.hop_members(rank(), op.below, op.level);
   const auto count = static_cast<int64_t>(members.size());
-  const at::Tensor& output = memory_.tensor(op.outputs[0]);
+  const Hop hop{members, recipe_.topology.hop_index(rank(), op.below, op.level), op.tag, Purpose{describe(op), op.tag}};
+  const int64_t part_bytes = op.codec.encoded_bytes(op.part);
   if (op.what == what::kGather) {
-    const int64_t width = output.element_size();
-    BALLAST_CHECK(op.begin >= 0 && op.begin + count * op.part <= output.numel(), "range {} + {} x {} of {}", op.begin, count, op.part, output.numel());
-    gather(communicator_, hop, static_cast<char*>(output.data_ptr()) + op.begin * width, op.part * width);
+    gather(communicator_, hop, at_element(memory_.tensor(op.outputs[0]), op.codec, op.begin, count * op.part), part_bytes);
     return;
   }
-  const Codec& codec = codec_for(op.codec);
-  const at::Tensor& wire = memory_.tensor(op.saved[0]);
-  if (op.what == what::kGatherEncoded) {
-    // The sender too uses the decoded value, so that replicas never diverge.
-    auto* encoded = static_cast<char*>(wire.data_ptr());
-    const int64_t part_bytes = codec.encoded_bytes(op.part);
-    float* range = output.data_ptr<float>() + op.begin;
-    codec.encode(range + hop.index * op.part, op.part, encoded + hop.index * part_bytes);
-    gather(communicator_, hop, encoded, part_bytes);
-    for (int64_t j = 0; j < count; ++j) codec.decode(encoded + j * part_bytes, op.part, range + j * op.part);
-    return;
+  BALLAST_CHECK(op.what == what::kSwap, "no runner for {}", op.what);
+  swap(communicator_, hop, at_element(memory_.tensor(op.inputs[0]), op.codec, op.begin, count * op.part), part_bytes,
+       at_element(memory_.tensor(op.outputs[0]), op.codec, 0, (count - 1) * op.part));
+}
+
+// Stochastic rounding draws by seed, step, operation and rank: members of a sum round independently.
+Draw Engine::draw_of(const Op& op, const GraphRun& run) const {
+  uint64_t key = options_.seed;
+  for (const uint64_t part : {static_cast<uint64_t>(run.settings.step), op.tag, static_cast<uint64_t>(rank())}) key = (key ^ part) * 0x9e3779b97f4a7c15ull + 0x632be59bd9b4e019ull;
+  return {key, 0};
+}
+
+Feedback Engine::feedback_of(const Op& op, const GraphRun& run) const {
+  if (op.saved.empty()) return {};
+  const bool reset = run.settings.fresh_feedback || (run.settings.step - 1) % op.feedback.reset == 0;
+  return {memory_.tensor(op.saved[0]).data_ptr(), static_cast<float>(op.feedback.beta), reset};
+}
+
+void Engine::execute_codec(const Op& op, GraphRun& run) {
+  const at::Tensor& from = memory_.tensor(op.inputs[0]);
+  const at::Tensor& to = memory_.tensor(op.outputs[0]);
+  char* const target = at_element(to, op.into, op.into_begin, op.part);
+  bool finite = true;
+  if (op.what == what::kSum) {
+    const std::vector<int64_t> members = recipe_.topology.hop_members(rank(), op.below, op.level);
+    const auto count = static_cast<int64_t>(members.size());
+    const int64_t mine = recipe_.topology.hop_index(rank(), op.below, op.level);
+    const at::Tensor& arrived = memory_.tensor(op.inputs[1]);
+    std::vector<const void*> parts;
+    for (int64_t j = 0; j < count; ++j) {
+      parts.push_back(j == mine ? at_element(from, op.codec, op.begin + j * op.part, op.part) : at_element(arrived, op.codec, swap_slot(j, mine, count) * op.part, op.part));
+    }
+    SumTarget sum;
+    if (op.into.lossless()) {
+      sum.values = reinterpret_cast<float*>(target);
+      sum.accumulate = op.accumulate;
+    } else {
+      sum.codec = &codec_for(op.into);
+      sum.encoded = target;
+      sum.feedback = feedback_of(op, run);
+      sum.draw = draw_of(op, run);
+    }
+    finite = sum_parts(codec_for(op.codec), parts, op.part, sum);
+  } else {
+    BALLAST_CHECK(op.what == what::kTranscode || op.what == what::kCopy, "no runner for {}", op.what);
+    const char* source = at_element(from, op.codec, op.begin, op.part);
+    if (op.saved.empty()) {
+      finite = transcode(op.codec, source, op.into, target, op.part, draw_of(op, run));
+    } else {
+      BALLAST_CHECK(op.codec.lossless(), "error feedback from {}", op.codec.text());
+      finite = encode_with_feedback(codec_for(op.into), reinterpret_cast<const float*>(source), op.part, target, feedback_of(op, run), draw_of(op, run));
+    }
   }
-  BALLAST_CHECK(op.what == what::kReduce, "no runner for {}", op.what);
-  BALLAST_CHECK(wire.nbytes() >= static_cast<size_t>(reduce_wire_bytes(codec, count, op.part)), "wire of {} bytes", wire.nbytes());
-  const float* source = memory_.tensor(op.inputs[0]).const_data_ptr<float>() + op.begin;
-  const bool in_place = op.inputs[0] == op.outputs[0];
-  float* result = output.data_ptr<float>() + (in_place ? op.begin + hop.index * op.part : 0);
-  reduce_scatter(communicator_, hop, codec, source, op.part, result, op.accumulate, wire.data_ptr());
-  static_cast<void>(run);
+  if (!finite) run.note_nonfinite(op.group);
 }
 
 void Engine::poison_fresh(const Op& op, GraphRun& run) {

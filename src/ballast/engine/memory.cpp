@@ -60,7 +60,7 @@ void GraphMemory::poison(BufferId id) {
   if (view.is_floating_point()) {
     view.fill_(std::numeric_limits<double>::quiet_NaN());
   } else {
-    view.fill_(0xBA);
+    view.fill_(0xFF);  // as a scale of a block: NaN
   }
 }
 

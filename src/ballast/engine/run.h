@@ -1,5 +1,6 @@
 #pragma once
 // The state of one graph run inside the engine, and what is derived from its times.
+#include <atomic>
 #include <functional>
 
 #include "ballast/engine/engine.h"
@@ -17,6 +18,12 @@ struct GraphRun {
   ExactSum loss;
   int64_t targets = 0;
   StepResult result;
+  // The first group in whose messages an encoder met a value that is not finite; -1: none.
+  std::atomic<int32_t> nonfinite_group{-1};
+  void note_nonfinite(int32_t group) {
+    int32_t none = -1;
+    nonfinite_group.compare_exchange_strong(none, group);
+  }
   // By op: start and end, seconds; each written by the lane that runs the op.
   std::vector<std::pair<double, double>> times;
   bool record = false;

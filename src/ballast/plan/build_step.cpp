@@ -26,6 +26,8 @@ struct Use {
   int64_t group;
   size_t first;                    // index of the first entry that reads it
   Movement movement;
+  bool from_secondary = false;
+  bool cuts_secondary = false;     // the first use of a group whose secondary weights serve later ones
 };
 
 class Builder {
@@ -101,6 +103,7 @@ class Builder {
   // Entries of one block in one pass of a micro-batch (or in both passes, where the row keeps the weights) share one gather.
   void find_uses() {
     std::map<std::array<int64_t, 4>, BufferId> gathered;  // group, micro-batch, backward, block
+    std::vector<size_t> first_use(places_.size(), SIZE_MAX);
     for (size_t e = 0; e < entries_.size(); ++e) {
       Op& op = entries_[e].op;
       const bool backward = op.what == what::kBackward || op.what == what::kRecompute;
@@ -110,7 +113,15 @@ class Builder {
         if (fresh) {
           found->second = place.weights == kSelf ? state_.groups[static_cast<size_t>(g)].weights
                                                  : new_buffer("gathered." + place.group->name, recipe_.compute, {place.padded});
-          uses_.push_back({g, e, backward ? Movement::BackwardGather : Movement::ForwardGather});
+          size_t& first = first_use[static_cast<size_t>(g)];
+          Use use{g, e, backward ? Movement::BackwardGather : Movement::ForwardGather};
+          if (first == SIZE_MAX) {
+            first = uses_.size();
+          } else if (work_ == Work::Train && place.secondary && (backward || place.row->secondary_forward)) {
+            use.movement = Movement::BackwardGather;
+            use.from_secondary = uses_[first].cuts_secondary = true;
+          }
+          uses_.push_back(use);
           use_buffers_.push_back(found->second);
         }
         op.weights.push_back(found->second);
@@ -143,8 +154,14 @@ class Builder {
     refresh(g);
     if (place.weights == kSelf) return;
     HopWriter hops(recipe_, rank_, graph_, use.group);
-    hops.take_shard(place, place.weights, state_.groups[g].weights, buffer);
-    hops.gather(*place.row, use.movement, place.weights, kSelf, buffer, recipe_.compute, 0);
+    const Image full{buffer, recipe_.native(), 0};
+    const auto secondary = [&] { return Image{state_.groups[g].secondary, place.secondary_codec, shard(place, *place.secondary).begin}; };
+    if (use.from_secondary) {
+      hops.gather(secondary(), *place.secondary, full, gather_hops(recipe_, place, use.movement));
+    } else {
+      hops.gather(weights_of(g), place.weights, full, hops_of(place, use.movement, kSelf, place.weights));
+    }
+    if (use.cuts_secondary) hops.cut(full, secondary(), *place.secondary);
   }
 
   // Rule 1: new weights from optimizer shard to weight shard, before the group's first use.
@@ -152,10 +169,19 @@ class Builder {
     const GroupPlace& place = places_[g];
     if (refreshed_[g] || !place.group->trainable) return;
     refreshed_[g] = true;
-    HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g));
-    hops.gather(*place.row, Movement::Refresh, place.optimizer, place.weights, state_.groups[g].weights, recipe_.compute,
-                place.shard(recipe_.topology, rank_, place.weights).begin);
+    const Image weights = weights_of(g);
+    const Image source = refresh_is_lossy(recipe_, place) ? master_of(g) : weights;
+    HopWriter(recipe_, rank_, graph_, static_cast<int64_t>(g)).gather(source, place.optimizer, weights, hops_of(place, Movement::Refresh, place.weights, place.optimizer));
   }
+
+  // Training moves weights as the row says; an evaluation is of the very weights.
+  std::vector<HopSpec> hops_of(const GroupPlace& place, Movement movement, int inner, int outer) const {
+    return work_ == Work::Train ? gather_hops(recipe_, place, movement) : plain_hops(inner, outer, recipe_.topology, recipe_.native());
+  }
+
+  Range shard(const GroupPlace& place, int level) const { return place.shard(recipe_.topology, rank_, level); }
+  Image weights_of(size_t g) const { return {state_.groups[g].weights, recipe_.native(), shard(places_[g], places_[g].weights).begin}; }
+  Image master_of(size_t g) const { return {state_.groups[g].master, CodecSpec{}, shard(places_[g], places_[g].optimizer).begin}; }
 
   // --- an entry with the gradient work around it ----------------------------------------------------------------------
   void emit_entry(Entry& entry, size_t index) {
@@ -200,15 +226,18 @@ class Builder {
   void reduce(size_t g, int32_t micro_batch) {
     const GroupPlace& place = places_[g];
     HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g));
-    const BufferId shard = state_.groups[g].gradients;
+    const GroupState& state = state_.groups[g];
+    const std::vector<HopSpec> inner = reduce_hops(recipe_, place), outer = reduce_on_hops(recipe_, place);
+    const std::span<const BufferId> feedback(state.feedback);
     if (place.gradients != kSelf) {
-      hops.reduce(*place.row, Movement::Reduce, kSelf, place.gradients, full_gradient_[g], 0, shard, micro_batch > 0, micro_batch);
+      hops.reduce({full_gradient_[g], CodecSpec{}, 0}, inner, feedback.first(inner.size()), state.gradients, micro_batch > 0, micro_batch);
     }
     if (micro_batch + 1 != static_cast<int32_t>(micro_batches_.size())) return;
-    const int64_t base = place.shard(recipe_.topology, rank_, place.gradients).begin;
+    const Image sums{state.gradients, CodecSpec{}, shard(place, place.gradients).begin};
     const int top = recipe_.topology.outermost();
-    hops.reduce(*place.row, Movement::ReduceOn, place.gradients, top, shard, base, kNoBuffer, false, micro_batch);
-    hops.gather_sums(*place.row, top, place.optimizer, shard, base);
+    hops.reduce(sums, outer, feedback.subspan(inner.size()), kNoBuffer, false, micro_batch);
+    const CodecSpec native = recipe_.native();
+    hops.gather(sums, top, sums, place.row->hops(Movement::ReduceOn, place.optimizer, top, recipe_.topology, native, native));
   }
 
   // Rule 6.
@@ -243,9 +272,8 @@ class Builder {
     const int level = master ? place.optimizer : place.weights;
     const DType dtype = master ? DType::Float32 : recipe_.compute;
     const BufferId full = new_buffer("collected." + place.group->name, dtype, {place.padded});
-    HopWriter hops(recipe_, rank_, graph_, g);
-    hops.take_shard(place, level, master ? group.master : group.weights, full);
-    hops.gather_plain(level, kSelf, full, dtype, 0);
+    const Image source = master ? master_of(static_cast<size_t>(g)) : weights_of(static_cast<size_t>(g));
+    HopWriter(recipe_, rank_, graph_, g).gather(source, level, {full, source.codec, 0}, plain_hops(kSelf, level, recipe_.topology, source.codec));
     Op sink;
     sink.kind = OpKind::Host;
     sink.what = what::kSink;

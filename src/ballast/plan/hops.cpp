@@ -1,112 +1,149 @@
 #include "ballast/plan/hops.h"
 
-#include <fmt/format.h>
+#include <algorithm>
 
 #include "ballast/base/check.h"
-#include "ballast/base/error.h"
 
 namespace ballast {
+
+namespace {
+
+const CodecSpec kFp32{.name = "fp32"};
+
+}  // namespace
 
 HopWriter::HopWriter(const Recipe& recipe, int64_t rank, StepGraph& graph, int64_t group)
     : recipe_(recipe), rank_(rank), graph_(graph), group_(group), place_(place_group(recipe, static_cast<size_t>(group))) {}
 
 void HopWriter::push(Op op) {
   op.group = static_cast<int32_t>(group_);
-  if (op.kind == OpKind::Collective) op.tag = graph_.ops.size() + 1;
+  op.tag = graph_.ops.size() + 1;
   graph_.ops.push_back(std::move(op));
 }
 
-Op HopWriter::hop(int level, int64_t base) const {
-  const Range range = place_.shard(recipe_.topology, rank_, level - 1);
+Op HopWriter::op_of(OpKind kind, std::string_view what, Lane lane) const {
   Op op;
-  op.kind = OpKind::Collective;
-  op.lane = link_lane(level);
-  op.level = level;
-  op.begin = range.begin - base;
-  op.part = range.count / recipe_.topology.level(level).size;
+  op.kind = kind;
+  op.what = what;
+  op.lane = lane;
   return op;
 }
 
-BufferId HopWriter::wire(const CodecSpec& codec, int64_t bytes) {
-  Buffer buffer;
-  buffer.name = "wire." + codec.name + "." + place_.group->name;
-  buffer.dtype = DType::UInt8;
-  buffer.shape = {bytes};
+// Members hold equal parts of the range that all of them have together.
+Op HopWriter::hop_op(const HopSpec& hop, std::string_view what) const {
+  Op op = op_of(OpKind::Collective, what, link_lane(hop.outer));
+  op.level = hop.outer;
+  op.below = hop.inner;
+  op.codec = hop.codec;
+  const int64_t members = recipe_.topology.group_size(hop.outer) / recipe_.topology.group_size(hop.inner);
+  op.part = shard(hop.inner).count / members;
+  op.bytes = (members - 1) * hop.codec.encoded_bytes(op.part);
+  return op;
+}
+
+BufferId HopWriter::add(Buffer buffer) {
   graph_.buffers.push_back(std::move(buffer));
   return static_cast<BufferId>(graph_.buffers.size() - 1);
 }
 
-void HopWriter::take_shard(const GroupPlace& place, int level, BufferId from, BufferId to) {
-  const Range range = place.shard(recipe_.topology, rank_, level);
-  Op op;
-  op.kind = OpKind::Copy;
-  op.what = what::kTakeShard;
-  op.lane = level == kSelf ? kComputeLane : link_lane(level);
-  op.begin = range.begin;
+Image HopWriter::new_image(const CodecSpec& codec, const Range& range, const char* name) {
+  return {add(encoded_buffer(std::string(name) + "." + codec.name + "." + place_.group->name, codec, range.count)), codec, range.begin};
+}
+
+void HopWriter::move(const Image& from, const Image& to, const Range& range, Lane lane) {
+  if (from.buffer == to.buffer) return;
+  const bool same = from.codec == to.codec;
+  Op op = op_of(same ? OpKind::Copy : OpKind::Codec, same ? what::kCopy : what::kTranscode, lane);
+  op.codec = from.codec;
+  op.into = to.codec;
+  op.begin = range.begin - from.base;
+  op.into_begin = range.begin - to.base;
   op.part = range.count;
-  op.inputs = {from};
-  op.outputs = {to};
+  op.inputs = {from.buffer};
+  op.outputs = {to.buffer};
   push(std::move(op));
 }
 
-void HopWriter::gather_hop(int level, BufferId buffer, DType dtype, int64_t base, const CodecSpec& codec) {
-  const int64_t members = recipe_.topology.level(level).size;
-  if (members == 1) return;
-  Op op = hop(level, base);
-  op.codec = codec;
-  op.outputs = {buffer};
-  const CodecSpec plain{dtype == DType::Float32 ? "fp32" : "bf16", 1};
-  if (codec == plain) {
-    op.what = what::kGather;
-  } else {
-    if (dtype != DType::Float32) {
-      throw Error(ErrorKind::Usage, fmt::format("a gather of {} weights cannot be encoded as {} yet", ballast::name_of(dtype), codec.name))
-          .at("placement", "wire")
-          .cure("use native, or train.precision: fp32");
+void HopWriter::cut(const Image& source, const Image& target, int level) {
+  move(source, target, shard(level), level == kSelf ? kComputeLane : link_lane(level));
+}
+
+void HopWriter::gather(const Image& source, int outer, const Image& target, const std::vector<HopSpec>& hops) {
+  Image at = source;
+  Range held = shard(outer);
+  for (auto hop = hops.rbegin(); hop != hops.rend();) {
+    auto next = hop;
+    while (next != hops.rend() && next->codec == hop->codec) ++next;
+    const Range after = shard(std::prev(next)->inner);
+    const Image image = hop->codec == target.codec ? target : new_image(hop->codec, after, "wire");
+    move(at, image, held, link_lane(hop->outer));
+    for (; hop != next; ++hop) {
+      Op op = hop_op(*hop, what::kGather);
+      op.begin = shard(hop->inner).begin - image.base;
+      op.outputs = {image.buffer};
+      push(std::move(op));
     }
-    op.what = what::kGatherEncoded;
-    op.saved = {wire(codec, members * codec.encoded_bytes(op.part))};
+    at = image;
+    held = after;
   }
-  op.bytes = (members - 1) * codec.encoded_bytes(op.part);
-  push(std::move(op));
+  move(at, target, held, hops.empty() ? kComputeLane : link_lane(hops.front().outer));
 }
 
-void HopWriter::gather(const PlacementRow& row, Movement movement, int outer, int inner, BufferId buffer, DType dtype, int64_t base) {
-  const int outermost = movement == Movement::Refresh ? row.optimizer.level : row.weights.level;
-  for (int level = outer; level > inner; --level) {
-    gather_hop(level, buffer, dtype, base, row.codec_of(movement, level, outermost, recipe_.native()));
-  }
-}
-
-void HopWriter::gather_plain(int outer, int inner, BufferId buffer, DType dtype, int64_t base) {
-  for (int level = outer; level > inner; --level) gather_hop(level, buffer, dtype, base, CodecSpec{dtype == DType::Float32 ? "fp32" : "bf16", 1});
-}
-
-void HopWriter::reduce(const PlacementRow& row, Movement movement, int inner, int outer, BufferId source, int64_t base, BufferId result, bool accumulate,
+void HopWriter::reduce(const Image& source, const std::vector<HopSpec>& hops, std::span<const BufferId> feedback, BufferId result, bool accumulate,
                        int32_t micro_batch) {
-  const int outermost = movement == Movement::Reduce ? row.gradients.level : recipe_.topology.outermost();
-  int last = outer;
-  while (last > inner && recipe_.topology.level(last).size == 1) --last;
-  for (int level = inner + 1; level <= last; ++level) {
-    const int64_t members = recipe_.topology.level(level).size;
-    if (members == 1) continue;
-    const bool in_place = level != last || result == kNoBuffer;
-    Op op = hop(level, base);
-    op.what = what::kReduce;
-    op.micro_batch = micro_batch;
-    op.codec = row.codec_of(movement, level, outermost, recipe_.native());
-    op.bytes = (members - 1) * op.codec.encoded_bytes(op.part);
-    op.inputs = {source};
-    op.outputs = {in_place ? source : result};
-    op.accumulate = !in_place && accumulate;
-    op.saved = {wire(op.codec, reduce_wire_bytes(op.codec, members, op.part))};
-    push(std::move(op));
-  }
-}
+  BALLAST_CHECK(feedback.empty() || feedback.size() == hops.size(), "{} feedback buffers for {} hops", feedback.size(), hops.size());
+  const auto feed = [&](Op& op, size_t hop) {
+    if (feedback.empty() || feedback[hop] == kNoBuffer) return;
+    op.feedback = *hops[hop].feedback;
+    op.saved = {feedback[hop]};
+  };
+  Image at = source;  // holds the parts of the next hop, encoded as it sends them
+  for (size_t h = 0; h < hops.size(); ++h) {
+    const HopSpec& hop = hops[h];
+    const Range range = shard(hop.inner);
+    if (at.codec != hop.codec) {  // the first hop, or one after an fp32 sum
+      const Image image = new_image(hop.codec, range, "wire");
+      Op encode = op_of(OpKind::Codec, what::kTranscode, link_lane(hop.outer));
+      encode.micro_batch = micro_batch;
+      encode.codec = at.codec;
+      encode.into = hop.codec;
+      encode.begin = range.begin - at.base;
+      encode.part = range.count;
+      encode.inputs = {at.buffer};
+      encode.outputs = {image.buffer};
+      feed(encode, h);
+      push(std::move(encode));
+      at = image;
+    }
+    Op swap = hop_op(hop, what::kSwap);
+    swap.micro_batch = micro_batch;
+    swap.begin = range.begin - at.base;
+    swap.inputs = {at.buffer};
+    swap.outputs = {add(encoded_buffer("arrived." + place_.group->name, hop.codec, range.count - swap.part))};
 
-void HopWriter::gather_sums(const PlacementRow& row, int outer, int inner, BufferId buffer, int64_t base) {
-  for (int level = outer; level > inner; --level) {
-    gather_hop(level, buffer, DType::Float32, base, row.codec_of(Movement::ReduceOn, level, recipe_.topology.outermost(), recipe_.native()));
+    Op sum = hop_op(hop, what::kSum);
+    sum.kind = OpKind::Codec;
+    sum.bytes = 0;
+    sum.micro_batch = micro_batch;
+    sum.begin = swap.begin;
+    sum.inputs = {at.buffer, swap.outputs[0]};
+    const Range mine = shard(hop.outer);
+    const bool last = h + 1 == hops.size();
+    const CodecSpec next = last ? kFp32 : hops[h + 1].codec;
+    Image to = source;
+    if (next != kFp32) {
+      to = new_image(next, mine, "wire");
+      feed(sum, h + 1);
+    } else if (last && result != kNoBuffer) {
+      to = {result, kFp32, mine.begin};
+      sum.accumulate = accumulate;
+    }
+    sum.into = next;
+    sum.into_begin = mine.begin - to.base;
+    sum.outputs = {to.buffer};
+    push(std::move(swap));
+    push(std::move(sum));
+    at = to;
   }
 }
 

@@ -1,30 +1,42 @@
 #pragma once
-// Writes the hops of one parameter group into a graph: gathers outer hop first, reductions inner hop first, each over one level.
+// Writes the movements of one parameter group into a graph: gathers outer hop first, reductions inner hop first, each hop with its codec. What is
+// moved is an image: some elements of the group, encoded somehow, somewhere in a buffer.
+#include <span>
+
 #include "ballast/plan/shards.h"
 
 namespace ballast {
+
+// The group's elements from `base` on, in `buffer`, encoded by `codec`.
+struct Image {
+  BufferId buffer = kNoBuffer;
+  CodecSpec codec;
+  int64_t base = 0;
+};
 
 class HopWriter {
  public:
   HopWriter(const Recipe& recipe, int64_t rank, StepGraph& graph, int64_t group);
 
-  // Copies the rank's shard over `level` to its place in the full buffer `to`.
-  void take_shard(const GroupPlace& place, int level, BufferId from, BufferId to);
-  // Widens this rank's range of `buffer` from its shard over `outer` to that over `inner`; the buffer starts at element `base` of the group.
-  void gather(const PlacementRow& row, Movement movement, int outer, int inner, BufferId buffer, DType dtype, int64_t base);
-  void gather_plain(int outer, int inner, BufferId buffer, DType dtype, int64_t base);
-  // Sums ranges of `source` over the levels (inner, outer], inner hop first, in place; the last hop writes to `result` unless that is kNoBuffer
-  // (then in place too), adding to it if `accumulate`.
-  void reduce(const PlacementRow& row, Movement movement, int inner, int outer, BufferId source, int64_t base, BufferId result, bool accumulate,
+  // Widens this rank's range from its shard over `outer`, which stands in `source`, to that over the innermost hop, in `target`. Hops of one codec
+  // pass one image on, so a value is encoded once however many hops it takes; in the end every rank, the sender too, has what was decoded.
+  void gather(const Image& source, int outer, const Image& target, const std::vector<HopSpec>& hops);
+  // The rank's shard over `level` from one image into another.
+  void cut(const Image& source, const Image& target, int level);
+
+  // Sums ranges of `source` (fp32) hop by hop, in place; the last sum goes to `result` instead unless that is kNoBuffer, added if `accumulate`.
+  // Between two lossy hops a sum is encoded as it is made: as many encodings as hops, whatever the number of ranks. `feedback`: a buffer per hop.
+  void reduce(const Image& source, const std::vector<HopSpec>& hops, std::span<const BufferId> feedback, BufferId result, bool accumulate,
               int32_t micro_batch);
-  // After a reduction over all levels up to `outer`: brings the sums back to every replica outside `inner`.
-  void gather_sums(const PlacementRow& row, int outer, int inner, BufferId buffer, int64_t base);
 
  private:
-  Op hop(int level, int64_t base) const;
-  void gather_hop(int level, BufferId buffer, DType dtype, int64_t base, const CodecSpec& codec);
-  BufferId wire(const CodecSpec& codec, int64_t bytes);
+  Op op_of(OpKind kind, std::string_view what, Lane lane) const;
+  Op hop_op(const HopSpec& hop, std::string_view what) const;
+  void move(const Image& from, const Image& to, const Range& range, Lane lane);
+  Image new_image(const CodecSpec& codec, const Range& range, const char* name);
+  BufferId add(Buffer buffer);
   void push(Op op);
+  Range shard(int level) const { return place_.shard(recipe_.topology, rank_, level); }
 
   const Recipe& recipe_;
   int64_t rank_;

@@ -4,30 +4,55 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <cctype>
+#include <map>
 
 #include "ballast/base/error.h"
+#include "ballast/base/units.h"
 #include "ballast/plan/placement.h"
 
 namespace ballast {
 
 namespace {
 
+// A strategy as the table that it stands for, with $NAME where an argument goes. Adding a strategy of this kind is adding a row.
 struct Preset {
   const char* name;
-  bool takes_level;
-  const char* weights;     // "self", "world" or "L": the level given in parentheses
-  const char* gradients;
-  const char* optimizer;
+  std::vector<const char*> levels;                             // arguments by position: names of levels
+  std::vector<std::pair<const char*, const char*>> options;    // arguments by name, with their defaults
+  const char* table;
 };
-// Adding a strategy of this kind is adding a row.
-constexpr Preset kPresets[] = {
-    {"ddp", false, "self", "self", "self"},
-    {"zero1", false, "self", "self", "world"},
-    {"zero2", false, "self", "world", "world"},
-    {"zero3", false, "world", "world", "world"},
-    {"hsdp", true, "L", "L", "L"},
-    {"mics", true, "L", "L", "L"},
-};
+const std::vector<Preset>& presets() {
+  static const std::vector<Preset> all{
+      {"ddp", {}, {}, "{weights: self, gradients: self, optimizer: self}"},
+      {"zero1", {}, {}, "{weights: self, gradients: self, optimizer: world}"},
+      {"zero2", {}, {}, "{weights: self, gradients: world, optimizer: world}"},
+      {"zero3", {}, {}, "{weights: world, gradients: world, optimizer: world}"},
+      {"hsdp", {"L"}, {}, "{weights: $L, gradients: $L, optimizer: $L}"},
+      {"mics", {"L"}, {}, "{weights: $L, gradients: $L, optimizer: $L}"},
+      {"hpz", {"L"}, {}, "{weights: world, secondary: $L, gradients: world, optimizer: world}"},
+      {"zeropp", {"L"}, {{"forward", "int8"}, {"reduce", "int4"}},
+       "{weights: world, secondary: $L, gradients: world, optimizer: world,"
+       " wire: {forward: $forward, reduce: [{codec: $reduce, up_to: world}, {codec: $reduce, up_to: $L}]}}"},
+      {"topo", {"L0", "L1"}, {{"secondary", "$L1"}, {"forward", "int8"}, {"reduce", "int4"}, {"reduce_on", "native"}, {"refresh", "native"}},
+       "{weights: $L0, secondary: {shard: $secondary, storage: int8}, gradients: $L1, optimizer: world,"
+       " wire: {forward: $forward, reduce: {codec: $reduce, up_to: $L1}, reduce_on: $reduce_on, refresh: $refresh}}"},
+  };
+  return all;
+}
+
+std::string usage_of(const Preset& preset) {
+  std::string text;
+  for (size_t i = 0; i < preset.levels.size(); ++i) text += preset.levels.size() == 1 ? "LEVEL" : fmt::format("{}LEVEL{}", i == 0 ? "" : ", ", i);
+  for (const auto& [key, value] : preset.options) text += fmt::format(", {}={}", key, value[0] == '$' ? "LEVEL1" : value);
+  return text.empty() ? preset.name : fmt::format("{}({})", preset.name, text);
+}
+
+std::string trimmed(std::string_view word) {
+  while (!word.empty() && word.front() == ' ') word.remove_prefix(1);
+  while (!word.empty() && word.back() == ' ') word.remove_suffix(1);
+  return std::string(word);
+}
 
 std::string place_of(const YAML::Node& node, const std::string& key) {
   const YAML::Mark mark = node.Mark();
@@ -52,14 +77,80 @@ std::string scalar(const YAML::Node& node, const std::string& key) {
   return node.as<std::string>();
 }
 
+int64_t whole_number(const YAML::Node& node, const std::string& key) {
+  try {
+    return parse_count(scalar(node, key));
+  } catch (const Error& error) {
+    throw Error(ErrorKind::Usage, fmt::format("{} is no whole number", key)).at(place_of(node, key)).found(printable(scalar(node, key)));
+  }
+}
+
+bool yes_or_no(const YAML::Node& node, const std::string& key) {
+  const std::string text = scalar(node, key);
+  if (text != "true" && text != "false") throw Error(ErrorKind::Usage, key + " must be true or false").at(place_of(node, key)).found(printable(text));
+  return text == "true";
+}
+
 CodecChoice parse_choice(const YAML::Node& node, const std::string& key) {
   const std::string text = scalar(node, key);
   if (text == "native") return {};
   try {
     return {false, parse_codec(text)};
   } catch (const Error& error) {
-    throw Error(ErrorKind::Usage, error.summary()).at(place_of(node, key)).expected("native, fp32, bf16 or fp16");
+    throw Error(ErrorKind::Usage, error.summary()).at(place_of(node, key)).expected("native, fp32, bf16, fp16, int8 or int4");
   }
+}
+
+// WORD, or {codec: WORD, block, symmetric, rounding} and what `more` allows beside.
+CodecChoice parse_codec_table(const YAML::Node& node, const std::string& key, const std::vector<std::string>& more) {
+  if (node.IsScalar()) return parse_choice(node, key);
+  std::vector<std::string> known{"codec", "block", "symmetric", "rounding"};
+  known.insert(known.end(), more.begin(), more.end());
+  check_keys(node, key, known);
+  if (!node["codec"]) throw Error(ErrorKind::Usage, key + " names no codec").at(place_of(node, key)).expected("codec: native, fp32, bf16, fp16, int8 or int4");
+  CodecChoice choice = parse_choice(node["codec"], key + ".codec");
+  if (node["block"]) choice.codec.block = whole_number(node["block"], key + ".block");
+  if (node["symmetric"]) choice.codec.symmetric = yes_or_no(node["symmetric"], key + ".symmetric");
+  if (node["rounding"]) {
+    const std::string rounding = scalar(node["rounding"], key + ".rounding");
+    if (rounding != "nearest" && rounding != "stochastic") {
+      throw Error(ErrorKind::Usage, fmt::format("unknown rounding '{}'", printable(rounding))).at(place_of(node["rounding"], key)).expected("nearest or stochastic");
+    }
+    choice.codec.stochastic = rounding == "stochastic";
+  }
+  try {
+    check_codec(choice.codec);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::Usage, error.summary()).at(place_of(node, key)).expected("int8 and int4: block a multiple of 8 from 8 to 65536; the others have no block");
+  }
+  return choice;
+}
+
+WireEntry parse_entry(const YAML::Node& node, const std::string& key, const Topology& topology) {
+  WireEntry entry;
+  entry.codec = parse_codec_table(node, key, {"up_to", "feedback"});
+  if (!node.IsMap()) return entry;
+  if (node["up_to"]) entry.up_to = topology.find(scalar(node["up_to"], key + ".up_to"));
+  if (const YAML::Node feedback = node["feedback"]) {
+    const std::string where = key + ".feedback";
+    entry.feedback = FeedbackSpec{};
+    if (feedback.IsScalar()) {
+      if (!yes_or_no(feedback, where)) entry.feedback.reset();
+    } else {
+      check_keys(feedback, where, {"beta", "reset"});
+      if (feedback["beta"]) {
+        try {
+          entry.feedback->beta = feedback["beta"].as<double>();
+        } catch (const YAML::Exception&) {
+          entry.feedback->beta = -1;
+        }
+        if (!(entry.feedback->beta >= 0 && entry.feedback->beta < 1)) throw Error(ErrorKind::Usage, where + ".beta must be a number from 0 to below 1").at(place_of(feedback, where));
+      }
+      if (feedback["reset"]) entry.feedback->reset = whole_number(feedback["reset"], where + ".reset");
+      if (entry.feedback->reset < 1) throw Error(ErrorKind::Usage, where + ".reset must be at least 1 step").at(place_of(feedback, where));
+    }
+  }
+  return entry;
 }
 
 StatePlace parse_state(const YAML::Node& node, const std::string& key, const Topology& topology) {
@@ -68,7 +159,7 @@ StatePlace parse_state(const YAML::Node& node, const std::string& key, const Top
     place.level = topology.find(node.as<std::string>());
     return place;
   }
-  check_keys(node, key, {"shard", "tier", "storage"});
+  check_keys(node, key, key == "placement.secondary" ? std::vector<std::string>{"shard", "tier", "storage", "forward"} : std::vector<std::string>{"shard", "tier", "storage"});
   if (node["shard"]) place.level = topology.find(scalar(node["shard"], key + ".shard"));
   if (node["tier"]) {
     const std::string tier = scalar(node["tier"], key + ".tier");
@@ -78,10 +169,10 @@ StatePlace parse_state(const YAML::Node& node, const std::string& key, const Top
     else throw Error(ErrorKind::Usage, fmt::format("unknown tier '{}'", printable(tier))).at(place_of(node["tier"], key + ".tier")).expected("device, host or disk");
   }
   if (node["storage"]) {
-    place.storage = parse_choice(node["storage"], key + ".storage");
-    // Native storage is the compute dtype for weights and fp32 for the rest; any other needs a storage codec.
+    place.storage = parse_codec_table(node["storage"], key + ".storage", {});
+    // Native storage is the compute dtype for weights and fp32 for the rest. Only a copy that is made anew in every step bears a lossy codec.
     const bool is_weights = key == "placement.weights";
-    if (!place.storage.native && (is_weights || place.storage.codec.name != "fp32")) {
+    if (key != "placement.secondary" && !place.storage.native && (is_weights || place.storage.codec.name != "fp32")) {
       throw Error(ErrorKind::Usage, fmt::format("{} cannot be stored as {}", key, place.storage.codec.name))
           .at(place_of(node["storage"], key + ".storage"))
           .expected(is_weights ? "native (the compute dtype)" : "native or fp32");
@@ -91,17 +182,17 @@ StatePlace parse_state(const YAML::Node& node, const std::string& key, const Top
 }
 
 PlacementRow parse_row(const YAML::Node& node, const Topology& topology) {
-  check_keys(node, "placement", {"groups", "weights", "gradients", "optimizer", "wire", "keep"});
+  check_keys(node, "placement", {"groups", "weights", "secondary", "gradients", "optimizer", "wire", "keep"});
   PlacementRow row;
   if (node["groups"]) row.pattern = scalar(node["groups"], "placement.groups");
   if (node["weights"]) row.weights = parse_state(node["weights"], "placement.weights", topology);
   if (node["gradients"]) row.gradients = parse_state(node["gradients"], "placement.gradients", topology);
   if (node["optimizer"]) row.optimizer = parse_state(node["optimizer"], "placement.optimizer", topology);
-  if (node["keep"]) {
-    const std::string keep = scalar(node["keep"], "placement.keep");
-    if (keep != "true" && keep != "false") throw Error(ErrorKind::Usage, "placement.keep must be true or false").at(place_of(node["keep"], "placement.keep"));
-    row.keep = keep == "true";
+  if (const YAML::Node secondary = node["secondary"]) {
+    row.secondary = parse_state(secondary, "placement.secondary", topology);
+    if (secondary.IsMap() && secondary["forward"]) row.secondary_forward = yes_or_no(secondary["forward"], "placement.secondary.forward");
   }
+  if (node["keep"]) row.keep = yes_or_no(node["keep"], "placement.keep");
   if (node["wire"]) {
     check_keys(node["wire"], "placement.wire", {"forward", "backward", "reduce", "reduce_on", "refresh"});
     for (size_t m = 0; m < row.wire.size(); ++m) {
@@ -110,10 +201,10 @@ PlacementRow parse_row(const YAML::Node& node, const Topology& topology) {
       if (!codecs) continue;
       const std::string key = "placement.wire." + name;
       if (codecs.IsSequence()) {
-        for (const auto& codec : codecs) row.wire[m].push_back(parse_choice(codec, key));
+        for (const auto& codec : codecs) row.wire[m].push_back(parse_entry(codec, key, topology));
         if (row.wire[m].empty()) throw Error(ErrorKind::Usage, key + " is an empty list").at(place_of(codecs, key));
       } else {
-        row.wire[m].push_back(parse_choice(codecs, key));
+        row.wire[m].push_back(parse_entry(codecs, key, topology));
       }
     }
   }
@@ -125,49 +216,88 @@ PlacementRow parse_row(const YAML::Node& node, const Topology& topology) {
 
 std::vector<std::string> placement_presets() {
   std::vector<std::string> names;
-  for (const Preset& preset : kPresets) names.push_back(preset.takes_level ? std::string(preset.name) + "(LEVEL)" : preset.name);
+  for (const Preset& preset : presets()) names.push_back(usage_of(preset));
   return names;
 }
 
+std::vector<std::string> split_placements(const std::string& text) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (const char c : text) {
+    depth += (c == '(') - (c == ')');
+    if (c == ',' && depth <= 0) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  for (std::string& part : parts) part = trimmed(part);
+  std::erase(parts, "");
+  return parts;
+}
+
 Placement parse_placement_preset(const std::string& text, const Topology& topology) {
-  // NAME or NAME(LEVEL)
-  const auto trimmed = [](std::string_view word) {
-    while (!word.empty() && word.front() == ' ') word.remove_prefix(1);
-    while (!word.empty() && word.back() == ' ') word.remove_suffix(1);
-    return std::string(word);
-  };
   const std::string whole = trimmed(text);
   const size_t open = whole.find('(');
-  const bool has_argument = open != std::string::npos;
+  const bool has_arguments = open != std::string::npos;
   const std::string name = trimmed(whole.substr(0, open));
-  const bool closed = !has_argument || (whole.back() == ')' && whole.find_first_of("()", open + 1) == whole.size() - 1);
-  const std::string argument = has_argument && closed ? trimmed(whole.substr(open + 1, whole.size() - open - 2)) : "";
-  std::vector<std::string> names;
-  for (const Preset& preset : kPresets) names.push_back(preset.name);
-  if (name.empty() || !closed) {
-    throw Error(ErrorKind::Usage, fmt::format("'{}' is no placement", printable(text))).at("placement").expected(fmt::format("one of {}, or a table", fmt::join(placement_presets(), ", ")));
+  const bool closed = !has_arguments || (whole.back() == ')' && whole.find_first_of("()", open + 1) == whole.size() - 1);
+  const std::string expected = fmt::format("one of {}, or a table", fmt::join(placement_presets(), "; "));
+  if (name.empty() || !closed) throw Error(ErrorKind::Usage, fmt::format("'{}' is no placement", printable(text))).at("placement").expected(expected);
+  const auto found = std::find_if(presets().begin(), presets().end(), [&](const Preset& preset) { return name == preset.name; });
+  if (found == presets().end()) {
+    std::vector<std::string> names;
+    for (const Preset& preset : presets()) names.push_back(preset.name);
+    const std::string near = nearest(name, names);
+    throw Error(ErrorKind::Usage, fmt::format("unknown placement '{}'", printable(name)))
+        .at("placement")
+        .expected(expected)
+        .cure(near.empty() ? "" : "did you mean '" + near + "'?");
   }
-  for (const Preset& preset : kPresets) {
-    if (name != preset.name) continue;
-    if (preset.takes_level != !argument.empty() || (has_argument && argument.empty())) {
-      throw Error(ErrorKind::Usage, fmt::format("placement '{}' {}", name, preset.takes_level ? "needs a level" : "takes no level"))
-          .at("placement")
-          .found(text)
-          .expected(preset.takes_level ? fmt::format("{}(LEVEL) with a level of {}", name, topology.text()) : name);
+  const Preset& preset = *found;
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorKind::Usage, fmt::format("placement '{}' {}", name, what))
+        .at("placement")
+        .found(text)
+        .expected(preset.levels.empty() ? usage_of(preset) : fmt::format("{} with levels of {}", usage_of(preset), topology.text()));
+  };
+  std::map<std::string, std::string> values(preset.options.begin(), preset.options.end());
+  size_t position = 0;
+  if (has_arguments) {
+    const std::string inside = trimmed(whole.substr(open + 1, whole.size() - open - 2));
+    if (inside.empty()) refuse(preset.levels.empty() ? "takes no level" : "needs a level");
+    for (const std::string& argument : split_placements(inside)) {
+      const size_t equal = argument.find('=');
+      if (equal == std::string::npos) {
+        if (position == preset.levels.size()) refuse(preset.levels.empty() ? "takes no level" : fmt::format("takes {} level(s)", preset.levels.size()));
+        topology.find(argument);
+        values[preset.levels[position++]] = argument;
+        continue;
+      }
+      const auto option = values.find(trimmed(argument.substr(0, equal)));
+      const auto is_option = [&](const auto& one) { return option->first == one.first; };
+      if (option == values.end() || std::none_of(preset.options.begin(), preset.options.end(), is_option)) refuse(fmt::format("has no option '{}'", printable(argument)));
+      option->second = trimmed(argument.substr(equal + 1));
+      if (option->second.find_first_of("{}[]:,&*#") != std::string::npos || option->second.empty()) refuse(fmt::format("cannot take '{}'", printable(argument)));
     }
-    const auto level = [&](const char* where) { return std::string(where) == "L" ? topology.find(argument) : topology.find(where); };
-    PlacementRow row;
-    row.weights.level = level(preset.weights);
-    row.gradients.level = level(preset.gradients);
-    row.optimizer.level = level(preset.optimizer);
-    check_legal(row, topology);
-    return Placement{text, {row}};
   }
-  const std::string near = nearest(name, names);
-  throw Error(ErrorKind::Usage, fmt::format("unknown placement '{}'", printable(name)))
-      .at("placement")
-      .expected(fmt::format("one of {}, or a table", fmt::join(placement_presets(), ", ")))
-      .cure(near.empty() ? "" : "did you mean '" + near + "'?");
+  if (position < preset.levels.size()) refuse(fmt::format("needs {}", preset.levels.size() == 1 ? "a level" : fmt::format("{} levels", preset.levels.size())));
+  std::string table = preset.table;
+  for (int pass = 0; pass < 2; ++pass) {  // a default may itself name a level
+    std::string filled;
+    for (size_t at = 0; at < table.size();) {
+      if (table[at] != '$') {
+        filled += table[at++];
+        continue;
+      }
+      size_t end = at + 1;
+      while (end < table.size() && (std::isalnum(static_cast<unsigned char>(table[end])) || table[end] == '_')) ++end;
+      filled += values.at(table.substr(at + 1, end - at - 1));
+      at = end;
+    }
+    table = filled;
+  }
+  return Placement{whole, {parse_row(YAML::Load(table), topology)}};
 }
 
 Placement parse_placement(const YAML::Node& node, const Topology& topology) {

@@ -1,5 +1,10 @@
 #include "ballast/plan/shards.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
 namespace ballast {
 
 Range GroupPlace::shard(const Topology& topology, int64_t rank, int level) const {
@@ -15,11 +20,14 @@ int normalised(const Topology& topology, int level) {
   return level;
 }
 
-bool refresh_is_lossless(const Recipe& recipe, const PlacementRow& row) {
-  for (const CodecChoice& choice : row.wire[static_cast<size_t>(Movement::Refresh)]) {
-    if (!(choice.resolve(recipe.native()) == recipe.native())) return false;
+int64_t least_common_multiple(int64_t unit, const CodecSpec& codec) { return codec.blocked() ? std::lcm(unit, codec.block) : unit; }
+
+int64_t shard_unit(const PlacementRow& row) {
+  int64_t unit = kUnit;
+  for (const auto& entries : row.wire) {
+    for (const WireEntry& entry : entries) unit = least_common_multiple(unit, entry.codec.codec);
   }
-  return true;
+  return row.secondary ? least_common_multiple(unit, row.secondary->storage.codec) : unit;
 }
 
 }  // namespace
@@ -32,22 +40,59 @@ GroupPlace place_group(const Recipe& recipe, size_t index) {
   place.weights = normalised(topology, place.row->weights.level);
   place.gradients = normalised(topology, place.row->gradients.level);
   place.optimizer = normalised(topology, place.row->optimizer.level);
-  const int64_t unit = kUnit * topology.ranks();
+  if (place.row->secondary && place.weights != kSelf) {
+    place.secondary = normalised(topology, place.row->secondary->level);
+    place.secondary_codec = place.row->secondary->storage.resolve(recipe.native());
+  }
+  const int64_t unit = shard_unit(*place.row) * topology.ranks();
   place.padded = (place.group->numel + unit - 1) / unit * unit;
   return place;
 }
 
+std::vector<HopSpec> gather_hops(const Recipe& recipe, const GroupPlace& place, Movement movement) {
+  const CodecSpec native = recipe.native();
+  if (movement == Movement::Refresh) return place.row->hops(movement, place.weights, place.optimizer, recipe.topology, native, native);
+  if (movement == Movement::BackwardGather && place.secondary) {
+    return place.row->hops(movement, kSelf, *place.secondary, recipe.topology, native, place.secondary_codec);
+  }
+  return place.row->hops(movement, kSelf, place.weights, recipe.topology, native, native);
+}
+
+std::vector<HopSpec> reduce_hops(const Recipe& recipe, const GroupPlace& place) {
+  return place.row->hops(Movement::Reduce, kSelf, place.gradients, recipe.topology, recipe.native(), recipe.native());
+}
+
+std::vector<HopSpec> reduce_on_hops(const Recipe& recipe, const GroupPlace& place) {
+  return place.row->hops(Movement::ReduceOn, place.gradients, recipe.topology.outermost(), recipe.topology, recipe.native(), recipe.native());
+}
+
+bool refresh_is_lossy(const Recipe& recipe, const GroupPlace& place) {
+  const std::vector<HopSpec> hops = gather_hops(recipe, place, Movement::Refresh);
+  return std::any_of(hops.begin(), hops.end(), [&](const HopSpec& hop) { return hop.codec != recipe.native(); });
+}
+
+Buffer encoded_buffer(std::string name, const CodecSpec& codec, int64_t elements) {
+  Buffer buffer;
+  buffer.name = std::move(name);
+  buffer.dtype = codec.name == "fp32" ? DType::Float32 : codec.name == "bf16" ? DType::BFloat16 : codec.name == "fp16" ? DType::Float16 : DType::UInt8;
+  buffer.shape = {codec.blocked() ? codec.encoded_bytes(elements) : elements};
+  return buffer;
+}
+
 PersistentState persistent_state(const Recipe& recipe, int64_t rank) {
   PersistentState state;
-  const auto add = [&state](std::string name, StateKind kind, DType dtype, int64_t elements) {
-    Buffer buffer;
-    buffer.name = std::move(name);
+  const auto keep = [&state](Buffer buffer, StateKind kind) {
     buffer.state = kind;
     buffer.persistent = true;
-    buffer.dtype = dtype;
-    buffer.shape = {elements};
     state.buffers.push_back(std::move(buffer));
     return static_cast<BufferId>(state.buffers.size() - 1);
+  };
+  const auto add = [&keep](std::string name, StateKind kind, DType dtype, int64_t elements) {
+    Buffer buffer;
+    buffer.name = std::move(name);
+    buffer.dtype = dtype;
+    buffer.shape = {elements};
+    return keep(std::move(buffer), kind);
   };
   for (size_t g = 0; g < recipe.model.groups.size(); ++g) {
     const GroupPlace place = place_group(recipe, g);
@@ -58,14 +103,31 @@ PersistentState persistent_state(const Recipe& recipe, int64_t rank) {
     group.weights = add("weights." + name, StateKind::Weights, recipe.compute, weights.count);
     if (place.group->trainable) {
       group.master = add("master." + name, StateKind::Optimizer, DType::Float32, optimizer.count);
-      if (recipe.compute == DType::Float32 && refresh_is_lossless(recipe, *place.row)) {
+      if (recipe.compute == DType::Float32 && !refresh_is_lossy(recipe, place)) {
         state.buffers.back().alias_of = group.weights;
         state.buffers.back().alias_offset = optimizer.begin - weights.begin;
       }
       for (const std::string& one : recipe.optimizer_states) {
         group.optimizer.push_back(add(one + "." + name, StateKind::Optimizer, DType::Float32, optimizer.count));
       }
+      const auto add_feedback = [&](const std::vector<HopSpec>& hops) {
+        for (const HopSpec& hop : hops) {
+          if (!hop.feedback) {
+            group.feedback.push_back(kNoBuffer);
+            continue;
+          }
+          const std::string text = fmt::format("feedback.{}.{}", recipe.topology.name_of(hop.outer), name);
+          CodecSpec kept{.name = "int8", .block = hop.codec.block};
+          group.feedback.push_back(keep(encoded_buffer(text, kept, place.shard(recipe.topology, rank, hop.inner).count), StateKind::Buffers));
+        }
+      };
+      add_feedback(reduce_hops(recipe, place));
+      add_feedback(reduce_on_hops(recipe, place));
       group.gradients = add("gradients." + name, StateKind::Gradients, DType::Float32, place.shard(recipe.topology, rank, place.gradients).count);
+    }
+    if (place.secondary) {
+      const int64_t elements = place.shard(recipe.topology, rank, *place.secondary).count;
+      group.secondary = keep(encoded_buffer("secondary." + name, place.secondary_codec, elements), StateKind::Secondary);
     }
     state.groups.push_back(std::move(group));
   }

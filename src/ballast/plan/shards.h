@@ -1,6 +1,7 @@
 #pragma once
 // Where the shards of a parameter group lie: padding, nested ranges and the persistent buffers that follow from a placement.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct Recipe {
   std::vector<std::string> optimizer_states;     // fp32, one element per parameter each: exp_avg, exp_avg_sq
   int64_t recompute_every = 0;                   // 0 none, 1 every block, k: every k-th block recomputes its activations in the backward
   int64_t prefetch = 1;                          // how many uses of gathered weights ahead of the compute lane a gather may start
-  CodecSpec native() const { return CodecSpec{compute == DType::Float32 ? "fp32" : "bf16", 1}; }
+  CodecSpec native() const { return {.name = compute == DType::Float32 ? "fp32" : "bf16"}; }
 };
 
 // Elements [begin, begin + count) of a group's padded flat buffer.
@@ -34,11 +35,19 @@ struct GroupPlace {
   const ParameterGroup* group = nullptr;
   const PlacementRow* row = nullptr;
   int weights = kSelf, gradients = kSelf, optimizer = kSelf;
-  int64_t padded = 0;   // group->numel rounded up to kUnit * ranks
+  std::optional<int> secondary;  // where the row asks for one and the weights are cut at all
+  CodecSpec secondary_codec;
+  int64_t padded = 0;   // group->numel rounded up so that every shard is whole blocks of every codec of the row, and of kUnit
   // The rank's shard over group(level); nested: a shard over an outer level lies inside the one over an inner level.
   Range shard(const Topology& topology, int64_t rank, int level) const;
 };
 GroupPlace place_group(const Recipe& recipe, size_t group);
+// The hops of a group's movements under the recipe, innermost first.
+std::vector<HopSpec> gather_hops(const Recipe& recipe, const GroupPlace& place, Movement movement);
+std::vector<HopSpec> reduce_hops(const Recipe& recipe, const GroupPlace& place);     // to the gradient shard, per micro-batch
+std::vector<HopSpec> reduce_on_hops(const Recipe& recipe, const GroupPlace& place);  // from there over all outer levels, once per step
+// The refresh changes the weights: they are kept beside the master then, and come from it in every step.
+bool refresh_is_lossy(const Recipe& recipe, const GroupPlace& place);
 
 // Ids of the persistent buffers of one group; kNoBuffer where it has none (frozen groups have weights only).
 struct GroupState {
@@ -46,11 +55,16 @@ struct GroupState {
   BufferId master = kNoBuffer;      // [shard(optimizer)] fp32; an alias into weights where those are fp32
   std::vector<BufferId> optimizer;  // [shard(optimizer)] fp32 each, in the order of Recipe::optimizer_states
   BufferId gradients = kNoBuffer;   // [shard(gradients)] fp32
+  BufferId secondary = kNoBuffer;   // [shard(secondary)] in its codec
+  std::vector<BufferId> feedback;   // bytes; one for each hop of reduce_hops, then of reduce_on_hops, kNoBuffer where it has none
 };
 struct PersistentState {
   std::vector<Buffer> buffers;
   std::vector<GroupState> groups;
 };
 PersistentState persistent_state(const Recipe& recipe, int64_t rank);
+
+// A buffer for `elements` numbers encoded by `codec`: of a dtype where the codec is one, else bytes.
+Buffer encoded_buffer(std::string name, const CodecSpec& codec, int64_t elements);
 
 }  // namespace ballast

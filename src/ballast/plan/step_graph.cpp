@@ -53,6 +53,7 @@ uint64_t StepGraph::fingerprint() const {
     mix(static_cast<uint64_t>(op.group + 2));
     mix(static_cast<uint64_t>(op.segment + 2));
     mix(static_cast<uint64_t>(op.micro_batch + 2));
+    mix(static_cast<uint64_t>(op.below + 2));
     if (op.kind == OpKind::Collective) mix(static_cast<uint64_t>(op.part));
   }
   return hash;
@@ -66,10 +67,11 @@ void for_each_use(const Op& op, Visit&& visit) {
   for (BufferId b : op.inputs) visit(b, true, false);
   for (BufferId b : op.weights) visit(b, true, false);
   for (BufferId b : op.gradients) visit(b, true, true);
-  const bool fresh = op.what == what::kForward || op.what == what::kRecompute || op.what == what::kZero;
+  const bool fresh = op.what == what::kForward || op.what == what::kRecompute || op.what == what::kZero || op.what == what::kSwap;
   for (BufferId b : op.outputs) visit(b, !fresh, true);
-  const bool saved_is_output = op.what == what::kForward || op.what == what::kRecompute || op.kind == OpKind::Collective;
-  for (BufferId b : op.saved) visit(b, !saved_is_output, saved_is_output);
+  // What a forward saves is written; what a backward saved is read; an error-feedback buffer is both.
+  const bool saved_is_output = op.what == what::kForward || op.what == what::kRecompute;
+  for (BufferId b : op.saved) visit(b, !saved_is_output, saved_is_output || op.kind == OpKind::Codec);
 }
 
 BufferId root_of(const StepGraph& graph, BufferId id) {
@@ -201,7 +203,8 @@ void plan_arena(StepGraph& graph) {
 
 void check_graph(const StepGraph& graph) {
   std::vector<bool> written(graph.buffers.size(), false);
-  for (int32_t b = 0; b < graph.persistent; ++b) written[static_cast<size_t>(b)] = true;
+  // Secondary weights are of the step: a graph that reads them has cut them before, so none is ever stale.
+  for (int32_t b = 0; b < graph.persistent; ++b) written[static_cast<size_t>(b)] = graph.buffers[static_cast<size_t>(b)].state != StateKind::Secondary;
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     const Op& op = graph.ops[i];
     BALLAST_CHECK(op.lane >= 0 && op.lane < graph.lanes, "op {} {} on lane {} of {}", i, op.what, op.lane, graph.lanes);

@@ -9,6 +9,7 @@
 
 #include "ballast/plan/codec_spec.h"
 #include "ballast/plan/dtype.h"
+#include "ballast/plan/feedback_spec.h"
 
 namespace ballast {
 
@@ -47,12 +48,15 @@ struct Op {
   Lane lane = kComputeLane;
   int32_t segment = -1, micro_batch = -1, slice = -1, group = -1;
   bool accumulate = false;          // adds to its output instead of overwriting it
-  // Collective: a hop over `level`; the buffer's range [begin, begin + members * part) elements, part j belonging to member j.
-  int32_t level = -1;
-  int64_t begin = 0, part = 0;
-  CodecSpec codec;
+  // A hop runs over the levels (below, level]. `begin` and `part` count elements: of the range [begin, begin + members * part) part j belongs to
+  // member j (Topology::hop_members). Copies and codecs move `part` elements.
+  int32_t level = -1, below = -1;
+  int64_t begin = 0, part = 0;      // begin: in the buffer that is read (inputs[0]; of a gather, outputs[0])
+  int64_t into_begin = 0;           // in outputs[0], where that is another buffer
+  CodecSpec codec, into;            // how the elements of the one and of the other are encoded
+  FeedbackSpec feedback;            // where `saved` holds error-feedback buffers
   uint64_t tag = 0;
-  int64_t bytes = 0;                // payload bytes this rank sends (all at `level`)
+  int64_t bytes = 0;                // payload bytes this rank sends, the same to each other member
   double flops = 0;
   // What it touches; the meaning of the order is the kernel's.
   std::vector<BufferId> inputs, outputs, saved, weights, gradients;
@@ -67,10 +71,11 @@ inline constexpr std::string_view kBackward = "backward";
 inline constexpr std::string_view kHeadTrain = "head_train";       // loss and its gradient in one pass
 inline constexpr std::string_view kHeadLoss = "head_loss";
 inline constexpr std::string_view kZero = "zero";                  // outputs[0] = 0
-inline constexpr std::string_view kTakeShard = "take_shard";       // outputs[0][begin, begin + part) = inputs[0]
-inline constexpr std::string_view kGather = "gather";              // in place on outputs[0]
-inline constexpr std::string_view kReduce = "reduce";              // inputs[0] range -> outputs[0]; saved[0] = wire
-inline constexpr std::string_view kGatherEncoded = "gather_encoded";  // fp32 range of outputs[0] through a codec; saved[0] = wire
+inline constexpr std::string_view kCopy = "copy";                  // outputs[0][into_begin, + part) = inputs[0][begin, + part), same codec
+inline constexpr std::string_view kTranscode = "transcode";        // the same from `codec` to `into`; saved[0]: error feedback
+inline constexpr std::string_view kGather = "gather";              // in place on outputs[0], encoded by `codec`
+inline constexpr std::string_view kSwap = "swap";                  // all-to-all: part j of inputs[0] to member j; outputs[0] = what the others sent
+inline constexpr std::string_view kSum = "sum";                    // outputs[0] = own part of inputs[0] + parts in inputs[1], from `codec` to `into`; saved[0]: feedback
 inline constexpr std::string_view kNorm = "norm";                  // gradient norm, loss and counts, agreed by all ranks
 inline constexpr std::string_view kUpdate = "update";              // optimizer on one group's shard
 inline constexpr std::string_view kSink = "sink";                  // hands a gathered group to the caller

@@ -28,9 +28,9 @@ struct RankPlan {
   }
 };
 
-RankPlan plan_of(const StepGraph& graph, int level_count) {
+RankPlan plan_of(const StepGraph& graph, const Topology& topology) {
   RankPlan plan;
-  plan.sent.assign(static_cast<size_t>(level_count), 0);
+  plan.sent.assign(static_cast<size_t>(topology.level_count()), 0);
   for (int32_t b = 0; b < graph.persistent; ++b) {
     const Buffer& buffer = graph.buffers[static_cast<size_t>(b)];
     plan.bytes[static_cast<size_t>(buffer.state)] += buffer.bytes();
@@ -38,7 +38,7 @@ RankPlan plan_of(const StepGraph& graph, int level_count) {
   plan.bytes[static_cast<size_t>(StateKind::Activations)] += graph.activation_bytes;
   plan.bytes[static_cast<size_t>(StateKind::Buffers)] += graph.buffer_bytes + graph.scratch_bytes;
   for (const Op& op : graph.ops) {
-    if (op.kind == OpKind::Collective) plan.sent[static_cast<size_t>(op.level)] += op.bytes;
+    if (op.kind == OpKind::Collective) add_sent_bytes(op, topology, plan.sent);
     plan.flops += op.flops;
   }
   return plan;
@@ -61,6 +61,13 @@ std::vector<PlanSummary::Contributor> contributors(const StepGraph& graph) {
 
 }  // namespace
 
+void add_sent_bytes(const Op& op, const Topology& topology, std::span<int64_t> by_level) {
+  const int64_t others = topology.group_size(op.level) / topology.group_size(op.below) - 1;
+  for (int level = op.below + 1; level <= op.level; ++level) {
+    by_level[static_cast<size_t>(level)] += op.bytes / others * topology.hop_peers(op.below, op.level, level);
+  }
+}
+
 PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
   const int level_count = recipe.topology.level_count();
   PlanSummary summary;
@@ -79,7 +86,7 @@ PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
     auto found = known.find(shape);
     if (found == known.end()) {
       const StepGraph graph = build_step(recipe, rank, batches, work);
-      found = known.emplace(shape, plan_of(graph, level_count)).first;
+      found = known.emplace(shape, plan_of(graph, recipe.topology)).first;
       if (found->second.total() > summary.bytes_per_rank) {
         summary.bytes_per_rank = found->second.total();
         summary.largest = contributors(graph);

@@ -25,6 +25,9 @@ struct PlanSummary {
 // `layout` says what every rank holds. Ranks whose micro-batches have the same sizes have the same plan, so each kind is built once.
 PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work = Work::Train);
 
+// Adds the bytes that a hop sends to the level that each of its transfers counts at.
+void add_sent_bytes(const Op& op, const Topology& topology, std::span<int64_t> by_level);
+
 // A layout for planning without data: every rank has `micro_batches` micro-batches filled with sequences of `sequence` tokens.
 Layout assumed_layout(int64_t ranks, int64_t micro_batches, int64_t micro_tokens, int64_t sequence);
 

@@ -75,6 +75,25 @@ std::vector<int64_t> Topology::hop_members(int64_t rank, int level) const {
   return members;
 }
 
+int64_t Topology::hop_index(int64_t rank, int inner, int outer) const {
+  int64_t index = 0;
+  for (int l = inner + 1; l <= outer; ++l) index = index * levels_[static_cast<size_t>(l)].size + coordinate(rank, l);
+  return index;
+}
+
+std::vector<int64_t> Topology::hop_members(int64_t rank, int inner, int outer) const {
+  const int64_t below = group_size(inner), span = group_size(outer) / below;
+  const int64_t first = rank - rank / below % span * below;
+  std::vector<int64_t> members(static_cast<size_t>(span));
+  for (int64_t i = 0; i < span; ++i) members[static_cast<size_t>(hop_index(first + i * below, inner, outer))] = first + i * below;
+  return members;
+}
+
+int64_t Topology::hop_peers(int inner, int outer, int level) const {
+  if (level <= inner || level > outer) return 0;
+  return (levels_[static_cast<size_t>(level)].size - 1) * (group_size(level - 1) / group_size(inner));
+}
+
 int64_t Topology::shard_index(int64_t rank, int level) const {
   int64_t index = 0;
   for (int l = 0; l <= level; ++l) index = index * levels_[static_cast<size_t>(l)].size + coordinate(rank, l);

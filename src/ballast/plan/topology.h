@@ -38,6 +38,12 @@ class Topology {
   int64_t coordinate(int64_t rank, int level) const;
   // The ranks that differ from `rank` only in the coordinate of `level`, in coordinate order: the members of one hop.
   std::vector<int64_t> hop_members(int64_t rank, int level) const;
+  // The same for a hop over the levels (inner, outer]: ranks with equal coordinates outside them, in the order of their shards (the innermost of
+  // these coordinates cuts first); and the rank's place among them.
+  std::vector<int64_t> hop_members(int64_t rank, int inner, int outer) const;
+  int64_t hop_index(int64_t rank, int inner, int outer) const;
+  // How many other members of such a hop a rank meets at `level`.
+  int64_t hop_peers(int inner, int outer, int level) const;
   // Index of the rank's shard among group_size(level): the innermost coordinate cuts first, (i * P + p) * N + n (design: nested ownership).
   int64_t shard_index(int64_t rank, int level) const;
   // Innermost level that contains both; kSelf if a == b.
