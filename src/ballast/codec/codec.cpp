@@ -1,11 +1,15 @@
-// The element-wise codecs and their registry.
+// The element-wise codecs, and the registry of all codecs.
 #include "ballast/codec/codec.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <tuple>
 
-#include "ballast/base/error.h"
+#include "ballast/codec/block_kernels.h"
 #include "ballast/codec/half.h"
 
 namespace ballast {
@@ -61,12 +65,23 @@ const Codec& codec_for(const CodecSpec& spec) {
   static const Fp32Codec fp32;
   static const HalfCodec bf16("bf16", encode_bf16, decode_bf16, decode_add_bf16);
   static const HalfCodec fp16("fp16", encode_fp16, decode_fp16, decode_add_fp16);
-  for (const Codec* codec :
-       {static_cast<const Codec*>(&fp32), static_cast<const Codec*>(&bf16), static_cast<const Codec*>(&fp16)}) {
-    if (codec->spec() == spec) return *codec;
+  check_codec(spec);
+  if (spec.name == "fp32") return fp32;
+  if (spec.name == "bf16") return bf16;
+  if (spec.name == "fp16") return fp16;
+  // Block codecs are made when first asked for and never removed.
+  using Key = std::tuple<std::string, int64_t, bool, bool>;
+  static std::shared_mutex mutex;
+  static std::map<Key, std::unique_ptr<Codec>> made;
+  const Key key{spec.name, spec.block, spec.symmetric, spec.stochastic};
+  {
+    const std::shared_lock lock(mutex);
+    if (const auto found = made.find(key); found != made.end()) return *found->second;
   }
-  throw Error(ErrorKind::Usage, fmt::format("no codec '{}' with block {}", printable(spec.name), spec.block))
-      .expected("fp32, bf16 or fp16, each with block 1");
+  const std::unique_lock lock(mutex);
+  std::unique_ptr<Codec>& codec = made[key];
+  if (codec == nullptr) codec = make_block_codec(spec, block_kernels(spec).front());
+  return *codec;
 }
 
 }  // namespace ballast

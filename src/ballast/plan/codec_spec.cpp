@@ -2,12 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "ballast/base/check.h"
 #include "ballast/base/error.h"
 
 namespace ballast {
+
+namespace {
+
+void check_name(const std::string& name) {
+  const std::vector<std::string> known{"fp32", "bf16", "fp16", "int8", "int4"};
+  if (std::find(known.begin(), known.end(), name) != known.end()) return;
+  const std::string near = nearest(name, known);
+  throw Error(ErrorKind::Usage, fmt::format("unknown codec '{}'", printable(name)))
+      .expected(fmt::format("one of native, {}", fmt::join(known, ", ")))
+      .cure(near.empty() ? "" : "did you mean '" + near + "'?");
+}
+
+}  // namespace
 
 int64_t CodecSpec::encoded_bytes(int64_t elements) const {
   if (name == "fp32") return elements * 4;
@@ -27,6 +41,7 @@ std::string CodecSpec::text() const {
 }
 
 void check_codec(const CodecSpec& spec) {
+  check_name(spec.name);
   if (!spec.blocked()) {
     if (spec.block == 1 && spec.symmetric && !spec.stochastic) return;
     throw Error(ErrorKind::Usage, fmt::format("codec {} has no blocks", spec.name))
@@ -44,16 +59,10 @@ int64_t reduce_wire_bytes(const CodecSpec& codec, int64_t members, int64_t part)
 }
 
 CodecSpec parse_codec(const std::string& text) {
-  const std::vector<std::string> known{"fp32", "bf16", "fp16", "int8", "int4"};
-  for (const std::string& name : known) {
-    CodecSpec spec{.name = name};
-    if (spec.blocked()) spec.block = kDefaultBlock;
-    if (text == name) return spec;
-  }
-  const std::string near = nearest(text, known);
-  throw Error(ErrorKind::Usage, fmt::format("unknown codec '{}'", printable(text)))
-      .expected(fmt::format("one of native, {}", fmt::join(known, ", ")))
-      .cure(near.empty() ? "" : "did you mean '" + near + "'?");
+  check_name(text);
+  CodecSpec spec{.name = text};
+  if (spec.blocked()) spec.block = kDefaultBlock;
+  return spec;
 }
 
 }  // namespace ballast
