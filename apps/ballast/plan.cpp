@@ -1,5 +1,6 @@
 // ballast plan: memory, bytes and layout of a step, without running it.
 #include "ballast/base/units.h"
+#include "ballast/plan/placement.h"
 #include "ballast/verbs.h"
 
 namespace ballast::cli {
@@ -25,22 +26,6 @@ void read_limit(const std::string& text, PlanOptions& options) {
   }
 }
 
-// "zeropp(node),topo(pair,node)": commas inside parentheses belong to the placement.
-std::vector<std::string> split_placements(const std::string& text) {
-  std::vector<std::string> out(1);
-  int depth = 0;
-  for (const char c : text) {
-    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
-    if (c == ',' && depth == 0) {
-      out.emplace_back();
-    } else if (c != ' ' || depth > 0) {
-      out.back() += c;
-    }
-  }
-  std::erase(out, "");
-  return out;
-}
-
 }  // namespace
 
 void add_plan(CLI::App& app, Chosen& chosen) {
@@ -57,7 +42,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       ->take_all()
       ->option_text("NAME=VALUE");
   auto compare = std::make_shared<std::string>();
-  verb->add_option("--compare", *compare, "Placements to set beside the configured one, as in 'zero3,hsdp(pair)'")
+  verb->add_option("--compare", *compare, "Placements to set beside the configured one, as in 'zeropp(node),topo(pair,node)'")
       ->option_text("LIST");
   add_json(*verb, options->json);
   verb->callback([&chosen, options = options, limits, compare] {

@@ -21,15 +21,22 @@ Level level(const char* name, int64_t size) { return {name, size, {}, {}}; }
 const std::vector<World>& worlds() {
   static const std::vector<World> all{
       {{level("node", 1)}, {"ddp", "zero1", "zero2", "zero3"}},
-      {{level("node", 2)}, {"ddp", "zero1", "zero2", "zero3", "{weights: node, gradients: self, optimizer: node}", "{weights: node, gradients: node, optimizer: node, keep: true}"}},
+      {{level("node", 2)}, {"ddp", "zero1", "zero2", "zero3", "{weights: node, gradients: self, optimizer: node}", "{weights: node, gradients: node, optimizer: node, keep: true}",
+                             "hpz(node)", "{weights: node, secondary: self, gradients: node, optimizer: node}"}},
       {{level("node", 3)}, {"ddp", "zero1", "zero2", "zero3", "mics(node)"}},
       {{level("pair", 2), level("node", 2)},
        {"ddp", "zero1", "zero2", "zero3", "hsdp(pair)", "{weights: pair, gradients: node, optimizer: node}", "{weights: node, gradients: pair, optimizer: node}",
         "{weights: pair, gradients: pair, optimizer: world, keep: true}",
+        "hpz(pair)",
+        "{weights: node, secondary: {shard: pair, forward: true}, gradients: pair, optimizer: node}", "{weights: pair, secondary: node, gradients: pair, optimizer: world}",
+        "{weights: pair, secondary: node, gradients: node, optimizer: node, wire: {reduce: {codec: native, up_to: node}}}",
         "[{groups: 'block.*', weights: world, gradients: pair, optimizer: world}, {weights: self, gradients: self, optimizer: pair}]"}},
       {{level("pair", 2), level("node", 2), level("cluster", 2)},
-       {"ddp", "zero3", "hsdp(pair)", "hsdp(node)", "{weights: pair, gradients: node, optimizer: cluster}", "{weights: self, gradients: pair, optimizer: node}"}},
-      {{level("pair", 1), level("node", 3), level("cluster", 2)}, {"zero3", "hsdp(node)", "{weights: node, gradients: self, optimizer: world}"}},
+       {"ddp", "zero3", "hsdp(pair)", "hsdp(node)", "hpz(pair)", "hpz(node)",
+        "topo(pair, node, forward=native, reduce=native)", "{weights: pair, secondary: node, gradients: node, optimizer: cluster}",
+        "{weights: world, secondary: pair, gradients: world, optimizer: world, wire: {reduce: [{codec: native, up_to: world}, {codec: native, up_to: node}]}}",
+        "{weights: pair, gradients: node, optimizer: cluster}", "{weights: self, gradients: pair, optimizer: node}"}},
+      {{level("pair", 1), level("node", 3), level("cluster", 2)}, {"zero3", "hsdp(node)", "hpz(node)", "hpz(pair)", "{weights: node, gradients: self, optimizer: world}"}},
   };
   return all;
 }
@@ -77,6 +84,8 @@ void expect_equal_to_reference(const Outcome& got, const Case& c) {
 }
 
 void expect_plan_is_exact(const Outcome& got) {
+  EXPECT_EQ(got.diverged, std::vector<std::string>{});
+  EXPECT_EQ(got.padding, 0.0);
   EXPECT_EQ(got.bytes, got.planned_bytes);
   EXPECT_EQ(got.memory, got.planned_memory);
 }
@@ -99,10 +108,15 @@ TEST_P(Equivalence, PlacementsAgreeWithEachOtherAndWithOneProcess) {
       c.prefetch = 1 + static_cast<int64_t>(placement.size() % 3);
       SCOPED_TRACE(c.name() + " on " + Topology(world.levels).text());
       const Outcome got = run(c);
-      expect_equal_to_reference(got, c);
       expect_plan_is_exact(got);
+      if (placement.starts_with("topo")) {  // its secondary weights are int8
+        EXPECT_NEAR(got.losses.back(), reference(c).losses.back(), 0.01 * reference(c).losses.back());
+        continue;
+      }
+      expect_equal_to_reference(got, c);
       // Gradients are summed rank by rank after local accumulation, or micro-batch by micro-batch: two orders, equal for one micro-batch.
-      if (got.micro_batches != 1) continue;
+      // A hop over several levels sums its members in one row, not level by level.
+      if (got.micro_batches != 1 || placement.find("up_to") != std::string::npos) continue;
       if (!bits) {
         bits = got;
         continue;
@@ -136,6 +150,7 @@ TEST(Equivalence, Bf16PlacementsAreBitEqualAndNearFp32) {
       exact.compute = DType::Float32;
       EXPECT_NEAR(got.losses.back(), reference(exact).losses.back(), 0.02 * reference(exact).losses.back());
       const bool replicas = placement == "ddp" || placement.starts_with("hsdp") || placement.find("optimizer: pair}]") != std::string::npos ||
+                            placement.find("gradients: pair") != std::string::npos || placement.find("up_to") != std::string::npos || placement.starts_with("topo") ||
                             (world.levels.size() == 3 && placement.find("optimizer: node}") != std::string::npos);
       if (replicas) continue;
       if (!bits) bits = got;
@@ -166,19 +181,67 @@ TEST(Equivalence, MoreRanksThanSamplesLeavesMicroBatchesEmpty) {
   expect_equal_to_reference(run(c), c);
 }
 
-TEST(Equivalence, LossyWireIsUsedAndBounded) {
+// Lossy rows over worlds of odd and even sizes: the plan's bytes and memory are exact, replicas hold equal bits, two runs too, and the loss stays
+// near the exact one.
+TEST(Equivalence, LossyRowsAreBoundedReproducibleAndDoNotDiverge) {
+  const std::vector<World> lossy{
+      {{level("pair", 2), level("node", 2)},
+       {"zeropp(pair)", "topo(pair, pair)", "topo(pair, node)", "topo(pair, pair, refresh=int8, reduce_on=int4)", "{weights: node, gradients: node, optimizer: node, wire: {forward: bf16, reduce: [bf16, native]}}",
+        "{weights: pair, gradients: pair, optimizer: pair, wire: {reduce_on: int4}}", "{weights: self, gradients: self, optimizer: self, wire: {reduce_on: [int4, int8]}}",
+        "{weights: node, secondary: {shard: pair, storage: {codec: int8, block: 64, symmetric: false}}, gradients: node, optimizer: node, wire: {forward: [int8, bf16], backward: bf16}}",
+        "{weights: pair, gradients: node, optimizer: node, wire: {reduce: {codec: int4, block: 32, rounding: stochastic}, refresh: fp16}}",
+        "{weights: node, gradients: node, optimizer: node, wire: {reduce: [{codec: int4, feedback: true}, {codec: int4, feedback: {beta: 0.5, reset: 2}}]}}"}},
+      {{level("pair", 2), level("node", 3), level("cluster", 2)}, {"zeropp(node)", "topo(pair, node)", "topo(pair, node, secondary=pair, reduce_on=int4)"}},
+      {{level("node", 3)}, {"zeropp(node)", "topo(node, node)"}},
+  };
+  for (const DType compute : {DType::Float32, DType::BFloat16}) {
+    for (const World& world : lossy) {
+      for (const std::string& placement : world.placements) {
+        Case c;
+        c.model = tiny_gpt2();
+        c.levels = world.levels;
+        c.placement = placement;
+        c.compute = compute;
+        c.prefetch = 2;
+        c.steps = 4;
+        SCOPED_TRACE(c.name() + " on " + Topology(world.levels).text());
+        const Outcome got = run(c);
+        expect_plan_is_exact(got);
+        Case exact = c;
+        exact.compute = DType::Float32;
+        const Outcome& want = reference(exact);
+        for (size_t s = 0; s < want.losses.size(); ++s) {
+          EXPECT_NEAR(got.losses[s], want.losses[s], 0.02 * want.losses[s]);
+          EXPECT_NEAR(got.norms[s], want.norms[s], 0.15 * want.norms[s]);   // a sum divided by other than the token count would miss by a factor
+        }
+        EXPECT_NE(got.losses.back(), want.losses.back());
+        const Outcome again = run(c);
+        EXPECT_EQ(again.losses, got.losses);
+        EXPECT_EQ(again.weights, got.weights);
+      }
+    }
+  }
+}
+
+// Sizes that are no powers of two, four levels, more shards than some tensors have elements.
+TEST(Equivalence, ThirtyRanksInAnOddTree) {
+  for (const char* placement : {"hpz(node)", "zero3", "{weights: pair, secondary: node, gradients: node, optimizer: world, wire: {reduce: {codec: native, up_to: node}}}"}) {
+    Case c;
+    c.model = tiny_gpt2();
+    c.levels = {level("pair", 3), level("node", 5), level("cluster", 2)};
+    c.placement = placement;
+    c.steps = 2;
+    c.samples_per_step = 40;
+    SCOPED_TRACE(c.name());
+    const Outcome got = run(c);
+    expect_equal_to_reference(got, c);
+    expect_plan_is_exact(got);
+  }
   Case c;
-  c.model = tiny_gpt2();
-  c.levels = {level("pair", 2), level("node", 2)};
-  c.placement = "{weights: node, gradients: node, optimizer: node, wire: {forward: bf16, reduce: [bf16, native]}}";
-  const Outcome got = run(c);
-  expect_plan_is_exact(got);
-  Case native = c;
-  native.placement = "zero3";
-  const Outcome exact = run(native);
-  EXPECT_LT(got.bytes[1], exact.bytes[1]);
-  EXPECT_NE(got.losses.back(), exact.losses.back());
-  EXPECT_NEAR(got.losses.back(), exact.losses.back(), 0.01 * exact.losses.back());
+  c.model = tiny_llama();
+  c.levels = {level("die", 2), level("pair", 1), level("node", 3), level("cluster", 2)};
+  c.placement = "{weights: pair, secondary: node, gradients: node, optimizer: world, wire: {refresh: [native, native], reduce: {codec: native, up_to: node}}}";
+  expect_equal_to_reference(run(c), c);
 }
 
 }  // namespace

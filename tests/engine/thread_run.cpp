@@ -5,6 +5,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <exception>
+#include <mutex>
 #include <thread>
 
 #include "ballast/base/check.h"
@@ -135,7 +136,10 @@ Outcome run(const Case& c) {
   recipe.recompute_every = c.recompute_every;
   recipe.prefetch = c.prefetch;
   const auto ranks = static_cast<size_t>(recipe.topology.ranks());
-  auto communicators = make_in_process(recipe.topology, {std::chrono::milliseconds(60000)});
+  CommunicatorOptions options;
+  options.deadline = std::chrono::milliseconds(120000);
+  // options.limit_links = c.limit_links;
+  auto communicators = make_in_process(recipe.topology, options);
 
   Outcome outcome;
   outcome.bytes.assign(c.levels.size(), 0);
@@ -143,11 +147,13 @@ Outcome run(const Case& c) {
   outcome.memory.assign(ranks, 0);
   outcome.planned_memory.assign(ranks, 0);
   std::vector<std::vector<int64_t>> sent(ranks);
+  std::mutex copies_mutex;
+  std::map<std::string, std::vector<char>> copies;  // state, group and first element -> bytes, of the rank that came first
   std::vector<std::exception_ptr> failures(ranks);
   const auto rank_main = [&](size_t rank) {
     set_thread_rank(static_cast<int>(rank));
     Communicator& communicator = *communicators[rank];
-    Engine engine(recipe, communicator, {c.seed, 1, c.optimizer});
+    Engine engine(recipe, communicator, {c.seed, 1, c.optimizer, true});
     engine.set_weights(fill);
     const StepGraph collect = build_step(recipe, static_cast<int64_t>(rank), {}, Work::Collect);
     if (rank == 0) {
@@ -158,6 +164,7 @@ Outcome run(const Case& c) {
     const std::vector<int64_t> before = communicator.bytes_sent();
     int64_t activations = collect.activation_bytes, buffers = collect.buffer_bytes;   // each arena keeps its largest size
     for (int64_t step = 1; step <= c.steps; ++step) {
+      if (step == c.reload_before) engine.set_weights(fill);
       const std::vector<SampleRef> selection = selection_of(c, step);
       const Layout layout = make_layout(c.layout, selection, {recipe.topology.ranks(), c.micro_tokens});
       const auto& mine = layout.ranks[rank];
@@ -194,6 +201,29 @@ Outcome run(const Case& c) {
       engine.collect(collect, [&](const ParameterGroup& group, const at::Tensor& flat) { take_tensors(group, flat, outcome.weights); });
     } else {
       engine.collect(collect, [](const ParameterGroup&, const at::Tensor&) {});
+    }
+    // After the evaluation all weights are fresh: ranks that hold the same shard must hold the same bits.
+    for (size_t g = 0; g < recipe.model.groups.size(); ++g) {
+      const GroupPlace place = place_group(recipe, g);
+      const GroupState& state = engine.memory().state().groups[g];
+      const auto compare = [&](const char* what, BufferId id, int level) {
+        if (id == kNoBuffer) return;
+        const at::Tensor& values = engine.memory().tensor(id);
+        const auto* data = static_cast<const char*>(values.data_ptr());
+        const std::string key = fmt::format("{} {} {}", what, place.group->name, place.shard(recipe.topology, static_cast<int64_t>(rank), level).begin);
+        const std::lock_guard lock(copies_mutex);
+        const auto [found, fresh] = copies.try_emplace(key, data, data + values.nbytes());
+        if (!fresh && !std::equal(found->second.begin(), found->second.end(), data)) outcome.diverged.push_back(key);
+      };
+      compare("weights", state.weights, place.weights);
+      compare("master", state.master, place.optimizer);
+      if (state.master == kNoBuffer) continue;
+      const Range shard = place.shard(recipe.topology, static_cast<int64_t>(rank), place.optimizer);
+      const float* master = engine.memory().tensor(state.master).const_data_ptr<float>();
+      const std::lock_guard lock(copies_mutex);
+      for (int64_t e = std::max(shard.begin, place.group->numel); e < shard.begin + shard.count; ++e) {
+        outcome.padding = std::max(outcome.padding, static_cast<double>(std::abs(master[e - shard.begin])));
+      }
     }
     int64_t persistent = 0;
     for (const Buffer& buffer : persistent_state(recipe, static_cast<int64_t>(rank)).buffers) persistent += buffer.bytes();

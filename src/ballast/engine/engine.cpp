@@ -82,6 +82,14 @@ void Engine::weights_from_master() {
   }
 }
 
+void Engine::forget_feedback() {
+  for (const GroupState& group : memory_.state().groups) {
+    for (BufferId id : group.feedback) {
+      if (id != kNoBuffer) std::memset(memory_.tensor(id).data_ptr(), 0, memory_.tensor(id).nbytes());  // scale 0: every element is 0
+    }
+  }
+}
+
 StepResult Engine::train(const StepGraph& graph, std::span<const MicroBatch> batches, const StepSettings& settings) {
   GraphRun run;
   run.batches = batches;
@@ -118,12 +126,12 @@ void Engine::run(const StepGraph& graph, GraphRun& run) {
   at::set_num_threads(options_.threads);
   run.record = timeline_ != nullptr;
   run.times.assign(graph.ops.size(), {});
-#ifdef BALLAST_POISON
-  run.touched.assign(graph.buffers.size(), false);
-  for (BufferId id = 0; id < graph.persistent; ++id) {  // secondary weights of an earlier step must not be read
-    if (graph.buffers[static_cast<size_t>(id)].state == StateKind::Secondary) memory_.poison(id);
+  if (options_.poison) {
+    run.touched.assign(graph.buffers.size(), false);
+    for (BufferId id = 0; id < graph.persistent; ++id) {  // secondary weights of an earlier step must not be read
+      if (graph.buffers[static_cast<size_t>(id)].state == StateKind::Secondary) memory_.poison(id);
+    }
   }
-#endif
   const double start = now_s();
   lanes_->run(
       graph,
@@ -156,9 +164,7 @@ std::string Engine::describe(const Op& op) const {
 }
 
 void Engine::execute(const Op& op, GraphRun& run) {
-#ifdef BALLAST_POISON
-  poison_fresh(op, run);
-#endif
+  if (options_.poison) poison_fresh(op, run);
   switch (op.kind) {
     case OpKind::Compute:
       if (op.what == what::kZero) {
@@ -253,7 +259,8 @@ void Engine::update(const Op& op, GraphRun& run) {
   buffers.weights = memory_.tensor(state.master);
   buffers.gradient = memory_.tensor(state.gradients).narrow(0, op.begin, op.part);
   for (BufferId id : state.optimizer) buffers.states.push_back(memory_.tensor(id));
-  if (memory_.state().buffers[static_cast<size_t>(state.master)].alias_of == kNoBuffer) {
+  // A lossy refresh takes the weights from the master in the next graph.
+  if (memory_.state().buffers[static_cast<size_t>(state.master)].alias_of == kNoBuffer && !refresh_is_lossy(recipe_, places_[g])) {
     const int64_t first = places_[g].shard(recipe_.topology, rank(), places_[g].optimizer).begin - places_[g].shard(recipe_.topology, rank(), places_[g].weights).begin;
     buffers.copy = memory_.tensor(state.weights).narrow(0, first, op.part);
   }

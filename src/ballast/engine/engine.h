@@ -23,6 +23,12 @@ struct EngineOptions {
   uint64_t seed = 0;
   int threads = 1;                    // of the compute lane, per rank
   OptimizerSpec optimizer;
+  // Fills step buffers with NaN before their first write and secondary weights at the start of each graph: reading what was not written shows.
+#ifdef BALLAST_POISON
+  bool poison = true;
+#else
+  bool poison = false;
+#endif
 };
 
 // What one training step needs beside the graph and the tokens.
@@ -32,7 +38,6 @@ struct StepSettings {
   double clip = 0;                    // 0 = off
   int64_t trained_targets = 0;        // over all ranks: the sum of losses is divided by it once
   bool skip_nonfinite = false;        // false: a non-finite loss or gradient throws Error(Numerical)
-  bool fresh_feedback = false;        // error feedback starts at zero, as in the first step
 };
 
 struct StepResult {
@@ -72,6 +77,9 @@ class Engine {
   // refresh at the start of the next graph does the rest).
   void weights_from_master();
 
+  // Error feedback starts at zero again, as in an engine just made.
+  void forget_feedback();
+
   // Records of the operations of the runs from now on; nullptr stops. Times are seconds since the clock's start.
   void record_to(Timeline* timeline) { timeline_ = timeline; }
   // Seconds that the compute lane was busy, and that link lanes were busy while it was not, in the last run.
@@ -91,7 +99,7 @@ class Engine {
   std::string blame_nonfinite(const GraphRun& run);
   void agree_on_norm(GraphRun& run);
   void update(const Op& op, GraphRun& run);
-  void poison_fresh(const Op& op, GraphRun& run);   // test builds
+  void poison_fresh(const Op& op, GraphRun& run);
   std::string describe(const Op& op) const;
 
   Recipe recipe_;

@@ -106,7 +106,7 @@ Draw Engine::draw_of(const Op& op, const GraphRun& run) const {
 
 Feedback Engine::feedback_of(const Op& op, const GraphRun& run) const {
   if (op.saved.empty()) return {};
-  const bool reset = run.settings.fresh_feedback || (run.settings.step - 1) % op.feedback.reset == 0;
+  const bool reset = (run.settings.step - 1) % op.feedback.reset == 0;
   return {memory_.tensor(op.saved[0]).data_ptr(), static_cast<float>(op.feedback.beta), reset};
 }
 

@@ -28,7 +28,7 @@ struct GraphRun {
   std::vector<std::pair<double, double>> times;
   bool record = false;
   Engine::Occupancy occupancy;
-  std::vector<char> touched;                     // test builds: step buffers that were poisoned already
+  std::vector<char> touched;                     // with EngineOptions::poison: step buffers that were poisoned already
 };
 
 // Fills run.occupancy from run.times.

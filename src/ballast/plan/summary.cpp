@@ -113,6 +113,16 @@ Layout assumed_layout(int64_t ranks, int64_t micro_batches, int64_t micro_tokens
   return layout;
 }
 
+int64_t prefetch_that_fits(const Recipe& recipe, const Layout& layout, int64_t limit) {
+  // Once gathers stand ready whenever the compute lane comes to them, more of them ahead bring nothing; three even out segments of unequal size.
+  for (const int64_t depth : {3, 2}) {
+    Recipe ahead = recipe;
+    ahead.prefetch = depth;
+    if (summarize(ahead, layout).bytes_per_rank <= limit) return depth;
+  }
+  return 1;
+}
+
 std::string placement_that_fits(const Recipe& recipe, const Layout& layout, int64_t limit) {
   for (const char* candidate : {"ddp", "zero1", "zero2", "zero3"}) {
     Recipe other = recipe;

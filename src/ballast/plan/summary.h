@@ -31,6 +31,9 @@ void add_sent_bytes(const Op& op, const Topology& topology, std::span<int64_t> b
 // A layout for planning without data: every rank has `micro_batches` micro-batches filled with sequences of `sequence` tokens.
 Layout assumed_layout(int64_t ranks, int64_t micro_batches, int64_t micro_tokens, int64_t sequence);
 
+// The largest of a few depths of prefetch (3, 2, 1) with which a rank needs at most `limit` bytes; 1 if none fits.
+int64_t prefetch_that_fits(const Recipe& recipe, const Layout& layout, int64_t limit);
+
 // The first of `candidates` (placement presets, roughly in order of growing traffic) that needs at most `limit` bytes per rank, or "".
 std::string placement_that_fits(const Recipe& recipe, const Layout& layout, int64_t limit);
 

@@ -71,7 +71,7 @@ struct RunConfig {
     int64_t recompute_every = 1;      // of `recompute_every` blocks one is recomputed
     std::vector<std::string> freeze;  // globs over tensor names
     int64_t threads = 0;              // per rank; 0: share of the affinity mask
-    int64_t prefetch = 1;             // segments whose weights are gathered ahead
+    int64_t prefetch = 0;             // segments whose weights are gathered ahead; 0: as memory allows
     TraceRange trace;
     int64_t eval_every = 0;               // steps; 0: never
     std::optional<int64_t> eval_batches;  // not set: all

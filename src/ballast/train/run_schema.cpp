@@ -60,7 +60,7 @@ std::vector<ConfigKey> keys() {
       {"data.workers", kCount, "0", "threads", {}, "Threads that prepare data; 0: as many as the process may use.", kResume, "", 0, 1024},
 
       {"topology", kTree, "", "", {}, "A map level: size, or level: {size, bandwidth, latency}, as in {pair: 2, node: 4}. Default: one level `node` of all ranks."},
-      {"placement", kTree, "ddp", "", {}, "A preset (ddp, zero1, zero2, zero3, hsdp(LEVEL), mics(LEVEL)) or a table {weights: {shard, tier, storage}, gradients, optimizer, wire}."},
+      {"placement", kTree, "ddp", "", {}, "A preset (ddp, zero1, zero2, zero3, hsdp(LEVEL), hpz(LEVEL), zeropp(LEVEL), topo(LEVEL0, LEVEL1)) or a table {weights: {shard, tier, storage}, secondary, gradients, optimizer, wire, keep}: docs/partitioning.md."},
 
       {"batch.tokens", kCount, "4096", "tokens", {}, "Real tokens of one step over all ranks; at least one sample is taken.", false, "", 1, 1099511627776},
       {"batch.micro_tokens", kCount, "", "tokens", {}, "Token slots of one micro-batch on one rank. Default: data.sequence.max_tokens.", false, "", 1, 16777216},
@@ -72,7 +72,7 @@ std::vector<ConfigKey> keys() {
       {"train.recompute", kTree, "none", "", {}, "Activations computed again in the backward pass instead of kept: none, block, or {every: k} for one block in k.", kResume},
       {"train.freeze", kTexts, "[]", "", {}, "Globs over tensor names that are not trained: no gradient, no optimizer state, no reduction."},
       {"train.threads", kCount, "0", "threads", {}, "Compute threads per rank; 0: an equal share of the CPUs that the process may use.", kResume, "", 0, 4096},
-      {"train.prefetch", kCount, "1", "segments", {}, "Segments whose weights are gathered ahead of use.", kResume, "", 0, 1000},
+      {"train.prefetch", kCount, "0", "segments", {}, "Segments whose weights are gathered ahead of use; 0: up to three, as memory allows.", kResume, "", 0, 1000},
       {"train.trace", kText, "", "steps", {}, "Steps first:last whose timeline is written for Perfetto.", kResume},
       {"train.eval_every", kCount, "0", "steps", {}, "Steps between evaluations; 0: only at the end, if there is data.eval.", kResume, "", 0},
       {"train.eval_batches", kCount, "", "batches", {}, "Batches of one periodic evaluation. Default: all.", kResume, "", 1},

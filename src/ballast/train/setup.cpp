@@ -83,7 +83,7 @@ Recipe make_recipe(const RunConfig& config, const ModelConfig& model, const Topo
   recipe.compute = config.train.precision == "bf16" ? DType::BFloat16 : DType::Float32;
   for (const OptimizerState& state : optimizer_state_specs(config.optimizer.spec)) recipe.optimizer_states.push_back(state.name);
   recipe.recompute_every = config.train.recompute == RunConfig::Recompute::None ? 0 : config.train.recompute_every;
-  recipe.prefetch = config.train.prefetch;
+  recipe.prefetch = std::max<int64_t>(1, config.train.prefetch);
   return recipe;
 }
 

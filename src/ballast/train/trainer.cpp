@@ -64,8 +64,14 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
   const int64_t expected = std::max<int64_t>(1, (config_.batch.tokens + limits_.ranks * limits_.micro_tokens - 1) / (limits_.ranks * limits_.micro_tokens));
   const int64_t sequence = std::min(sequence_limit(config_, model_.config), limits_.micro_tokens);
   const Layout assumed = assumed_layout(limits_.ranks, expected, limits_.micro_tokens, sequence);
+  const int64_t memory = memory_per_rank(communicator_);
+  if (config_.train.prefetch == 0) {  // hosts may differ: the least memory decides for all
+    std::vector<int64_t> all(static_cast<size_t>(communicator_.size()));
+    communicator_.all_gather_fixed(&memory, sizeof memory, all.data(), "memory");
+    recipe_.prefetch = prefetch_that_fits(recipe_, assumed, *std::min_element(all.begin(), all.end()));
+  }
   const PlanSummary summary = summarize(recipe_, assumed);
-  require_fit(summary, recipe_, assumed, memory_per_rank(communicator_));
+  require_fit(summary, recipe_, assumed, memory);
 
   engine_ = std::make_unique<Engine>(recipe_, communicator_, EngineOptions{config_.run.seed, options_.threads, config_.optimizer.spec});
   std::optional<CheckpointHandle> checkpoint;
@@ -214,6 +220,7 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
   }
   elapsed_s_ += mine.step_s;
   if (!main_rank()) return stop;
+  if (!result.updated) log_warning("step {} is skipped: loss {}, gradient norm {}{}", step.step, result.loss, result.grad_norm, result.nonfinite);
 
   StepMetrics metrics;
   metrics.step = step.step;
@@ -303,6 +310,7 @@ void Trainer::save(int64_t step) {
   options.tokenizer = tokenizer_path(config_);
   options.token_ids.eos = {tokenizer_->end_of_text()};
   save_checkpoint(config_.run.dir, state, *engine_, communicator_, options);
+  engine_->forget_feedback();  // as a run does that resumes from here
   if (!main_rank()) return;
   if (config_.checkpoint.best && best_step_ == step) keep_best(config_.run.dir, step);
   prune_checkpoints(config_.run.dir, config_.checkpoint.keep);

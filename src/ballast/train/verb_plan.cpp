@@ -1,12 +1,15 @@
 // ballast plan, ballast validate, ballast data prepare: everything that is known before running.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "ballast/base/error.h"
 #include "ballast/base/log.h"
+#include "ballast/plan/estimate.h"
 #include "ballast/train/banner.h"
 #include "ballast/train/commands.h"
 #include "ballast/train/machine.h"
@@ -66,6 +69,61 @@ void print_plan(const PlanSummary& summary, const Recipe& recipe, const Layout& 
   for (const auto& [what, count] : summary.operations) std::cout << fmt::format("  {:<20} {:>6}\n", what, count);
 }
 
+struct Compared {
+  Recipe recipe;
+  PlanSummary summary;
+};
+
+// Placements side by side: memory, bytes, the share of communication that links and the measured GEMM rate suggest, and the largest model whose
+// states fit the limit, on these ranks and on more of the outermost units.
+void compare(const std::vector<Compared>& rows, const Layout& layout, int64_t limit, bool as_json) {
+  const Topology& topology = rows.front().recipe.topology;
+  const double flops = measured_gemm_peak(*make_single(), rows.front().recipe.compute, 1);
+  const std::vector<std::pair<std::string, double>> growths{{"x1", 1}, {"x4", 4}, {"x16", 16}, {"limit", std::numeric_limits<double>::infinity()}};
+  nlohmann::json json = to_json(rows.front().summary, rows.front().recipe, layout);
+  std::vector<std::vector<std::string>> cells;
+  std::vector<std::string> head{"placement", "memory"};
+  for (const Level& level : topology.levels()) head.push_back(level.name);
+  head.push_back("communication");
+  for (const auto& [name, growth] : growths) head.push_back("largest " + name);
+  cells.push_back(head);
+  for (const Compared& row : rows) {
+    const StepEstimate estimate = estimate_step(row.summary, topology, flops);
+    const double share = estimate.communication_share();
+    nlohmann::json one = to_json(row.summary, row.recipe, layout);
+    one["estimate"] = {{"compute_s", estimate.compute_s}, {"communication_share", std::isnan(share) ? nlohmann::json() : nlohmann::json(share)}};
+    std::vector<std::string> line{row.recipe.placement.name, bytes_text(row.summary.bytes_per_rank)};
+    for (const auto& level : row.summary.levels) line.push_back(bytes_text(level.bytes_per_step));
+    line.push_back(std::isnan(share) ? "no bandwidth" : fmt::format("{:.0f} %", 100 * share));
+    for (const auto& [name, growth] : growths) {
+      const double largest = static_cast<double>(limit) / state_bytes_per_parameter(row.recipe, growth);
+      one["largest_parameters"][name] = std::isinf(largest) ? nlohmann::json() : nlohmann::json(largest);
+      line.push_back(std::isinf(largest) ? "no limit" : fmt::format("{:.2f} B", largest / 1e9));
+    }
+    for (const std::string& note : placement_notes(row.recipe.placement, topology)) one["notes"].push_back(note);
+    json["compare"].push_back(std::move(one));
+    cells.push_back(std::move(line));
+  }
+  if (as_json) {
+    std::cout << json.dump(2) << "\n";
+    return;
+  }
+  std::cout << fmt::format("{} ranks {}, {} micro-batch(es) per rank; bytes per step over the links of each level, all ranks together\n\n", topology.ranks(), topology.text(),
+                           rows.front().summary.micro_batches);
+  std::vector<size_t> width(head.size());
+  for (const auto& line : cells) for (size_t c = 0; c < line.size(); ++c) width[c] = std::max(width[c], line[c].size());
+  for (const auto& line : cells) {
+    for (size_t c = 0; c < line.size(); ++c) std::cout << (c == 0 ? fmt::format("{:<{}}", line[c], width[c]) : fmt::format("  {:>{}}", line[c], width[c]));
+    std::cout << "\n";
+  }
+  std::cout << fmt::format("\ncommunication: its share of a step without overlap, with the topology's bandwidths and compute at {:.0f} GFLOP/s per rank (measured here,\n"
+                           "one thread). largest: parameters whose states fill {} per rank, on these ranks and on 4, 16 and ever more times the outermost units.\n",
+                           flops / 1e9, bytes_text(limit));
+  for (const Compared& row : rows) {
+    for (const std::string& note : placement_notes(row.recipe.placement, topology)) std::cout << fmt::format("note: {}: {}\n", row.recipe.placement.name, note);
+  }
+}
+
 // Preparing needs no model: one that takes every sequence and id.
 ModelConfig any_model(const Tokenizer& tokenizer) {
   ModelConfig model;
@@ -85,34 +143,24 @@ int run_plan(const PlanOptions& options) {
   }
   const auto tokenizer = open_tokenizer(config);
   const ModelSource model = open_model(config, tokenizer.get());
-  const Recipe recipe = make_recipe(config, model.config, topology);
+  Recipe recipe = make_recipe(config, model.config, topology);
   const Layout layout = planned_layout(options, config, model.config, tokenizer.get(), topology.ranks());
+  const int64_t limit = options.limit_memory.value_or(machine_memory() / topology.ranks());
+  if (config.train.prefetch == 0) recipe.prefetch = prefetch_that_fits(recipe, layout, limit);
   const PlanSummary summary = summarize(recipe, layout);
-  std::vector<std::pair<Recipe, PlanSummary>> others;
-  for (const std::string& text : options.compare) {
-    Recipe other = recipe;
-    other.placement = parse_placement_preset(text, topology);
-    PlanSummary its = summarize(other, layout);
-    others.emplace_back(std::move(other), std::move(its));
-  }
-  if (options.json) {
-    nlohmann::json json = to_json(summary, recipe, layout);
-    for (const auto& [other, its] : others) json["compare"].push_back(to_json(its, other, layout));
-    std::cout << json.dump(2) << "\n";
+  if (!options.compare.empty()) {
+    std::vector<Compared> rows{{recipe, summary}};
+    for (const std::string& text : options.compare) {
+      Recipe other = recipe;
+      other.placement = parse_placement_preset(text, topology);
+      PlanSummary its = summarize(other, layout);
+      rows.push_back({std::move(other), std::move(its)});
+    }
+    compare(rows, layout, limit, options.json);
+  } else if (options.json) {
+    std::cout << to_json(summary, recipe, layout).dump(2) << "\n";
   } else {
     print_plan(summary, recipe, layout);
-    if (!others.empty()) {
-      std::cout << "\ncompared                    memory per rank";
-      for (const auto& level : summary.levels) std::cout << fmt::format("  {:>14}", level.name);
-      std::cout << "\n";
-      const auto row = [&](const std::string& name, const PlanSummary& its) {
-        std::cout << fmt::format("  {:<24} {:>16}", name, bytes_text(its.bytes_per_rank));
-        for (const auto& level : its.levels) std::cout << fmt::format("  {:>14}", bytes_text(level.bytes_per_step));
-        std::cout << "\n";
-      };
-      row(recipe.placement.name, summary);
-      for (const auto& [other, its] : others) row(other.placement.name, its);
-    }
   }
   if (options.limit_memory) {
     require_fit(summary, recipe, layout, *options.limit_memory);
@@ -132,7 +180,8 @@ int run_validate(const ValidateOptions& options) {
   sequence_limit(config, model.config);
   micro_tokens(config, model.config);
   check_optimizer(config.optimizer.spec);
-  nlohmann::json json{{"ok", true}, {"ranks", topology.ranks()}, {"parameters", recipe.model.parameters()}};
+  const std::vector<std::string> notes = placement_notes(recipe.placement, topology);
+  nlohmann::json json{{"ok", true}, {"notes", notes}, {"ranks", topology.ranks()}, {"parameters", recipe.model.parameters()}};
   const auto check_data = [&](DataUse use, const char* name) {
     if (tokenizer == nullptr) throw Error(ErrorKind::Usage, "data without a tokenizer").at("data.tokenizer").cure("set data.tokenizer");
     const auto data = open_data_of(config, use, *tokenizer, model.config);
@@ -152,6 +201,7 @@ int run_validate(const ValidateOptions& options) {
   if (options.json) {
     std::cout << json.dump(2) << "\n";
   } else {
+    for (const std::string& note : notes) std::cout << "note: " << note << "\n";
     std::cout << fmt::format("model: {} ({:.1f} M parameters)\ntopology: {}\nplacement: {}\nok\n", model.text, static_cast<double>(recipe.model.parameters()) / 1e6,
                              topology.text(), recipe.placement.name);
   }

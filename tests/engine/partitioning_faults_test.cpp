@@ -1,0 +1,189 @@
+// Faults that other systems of hierarchical, quantised partitioning shipped: each has its own test here (others stand beside their subject: the
+// clamp of +absmax in tests/codec, secondary weights read before they are cut and equal links in tests/plan).
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/engine/thread_run.h"
+
+namespace ballast::testing {
+namespace {
+
+Level level(const char* name, int64_t size) { return {name, size, {}, {}}; }
+
+Case two_by_two(const std::string& placement) {
+  Case c;
+  c.model = tiny_gpt2();
+  c.levels = {level("pair", 2), level("node", 2)};
+  c.placement = placement;
+  return c;
+}
+
+void expect_same_bits(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.norms, b.norms);
+  EXPECT_EQ(a.weights, b.weights);
+}
+
+// The prefetch of the backward read the secondary copy while it was being written. Here the links are slow, prefetch runs far ahead, and unwritten
+// copies are NaN: the bits are those of the run without secondary weights.
+TEST(PartitioningFaults, PrefetchWaitsForTheSecondaryCopy) {
+  Case c = two_by_two("hpz(pair)");
+  c.levels[0].bandwidth = 200e6;
+  c.levels[1].bandwidth = 20e6;
+  c.limit_links = true;
+  c.prefetch = 8;
+  c.micro_tokens = 512;
+  Case plain = two_by_two("zero3");
+  plain.micro_tokens = 512;
+  expect_same_bits(run(c), run(plain));
+}
+
+// The secondary copy of before a load, or of before the first step, served the backward.
+TEST(PartitioningFaults, SecondaryCopyIsNotStaleAfterALoadOrAtTheFirstStep) {
+  for (const char* placement : {"hpz(pair)", "{weights: node, secondary: {shard: pair, forward: true}, gradients: node, optimizer: node}"}) {
+    Case c = two_by_two(placement);
+    c.micro_tokens = 512;
+    c.reload_before = 3;
+    Case plain = c;
+    plain.placement = "zero3";
+    const Outcome got = run(c), want = run(plain);
+    EXPECT_EQ(got.losses.front(), want.losses.front());
+    expect_same_bits(got, want);
+  }
+}
+
+// A two-hop mean divided by the number of nodes only: gradients came out too large by the ranks of a node, which Adam and clipping hide.
+TEST(PartitioningFaults, TwoHopMeanIsDividedOnceByTheTokens) {
+  Case one;
+  one.model = tiny_gpt2();
+  one.micro_tokens = 4096;
+  one.clip = 0;
+  const Outcome want = run(one);
+  Case exact = two_by_two("{weights: node, gradients: node, optimizer: node, wire: {reduce: [{codec: fp32, up_to: node}, {codec: fp32, up_to: pair}]}}");
+  exact.clip = 0;
+  const Outcome got = run(exact);
+  for (size_t s = 0; s < want.norms.size(); ++s) EXPECT_NEAR(got.norms[s], want.norms[s], 2e-5 * want.norms[s]);
+  Case lossy = two_by_two("zeropp(pair)");
+  lossy.clip = 0;
+  EXPECT_NEAR(run(lossy).norms.front(), want.norms.front(), 0.1 * want.norms.front());
+}
+
+// Tensors smaller than a block or than the group, and what stood in the padding.
+TEST(PartitioningFaults, SmallTensorsAndPaddingStayClean) {
+  for (const char* placement : {"zeropp(pair)", "topo(pair, node)", "hpz(pair)", "topo(pair, pair, refresh=int8, reduce_on=int4)"}) {
+    Case c = two_by_two(placement);
+    c.model.hidden = 16;
+    c.model.heads = c.model.kv_heads = 1;
+    c.model.intermediate = 24;
+    const Outcome got = run(c);   // poisoned buffers would show as NaN
+    SCOPED_TRACE(placement);
+    EXPECT_EQ(got.padding, 0.0);
+    EXPECT_TRUE(std::isfinite(got.losses.back()));
+    EXPECT_LT(got.losses.back(), got.losses.front() * 1.05);
+    EXPECT_EQ(got.diverged, std::vector<std::string>{});
+  }
+}
+
+// Numbers of weights that no block, no power of two and no number of ranks divides.
+TEST(PartitioningFaults, OddSizesWork) {
+  Case c = two_by_two("zeropp(pair)");
+  c.model.vocab_size = 101;
+  c.model.hidden = 33;
+  c.model.heads = c.model.kv_heads = 3;
+  c.model.head_dim = 11;
+  c.model.intermediate = 77;
+  Case one = c;
+  one.levels = {level("node", 1)};
+  one.placement = "ddp";
+  const Outcome want = run(one);
+  const Outcome got = run(c);
+  for (size_t s = 0; s < want.losses.size(); ++s) EXPECT_NEAR(got.losses[s], want.losses[s], 0.02 * want.losses[s]);
+  Case hpz = c;
+  hpz.placement = "hpz(pair)";
+  const Outcome exact = run(hpz);
+  for (size_t s = 0; s < want.losses.size(); ++s) EXPECT_NEAR(exact.losses[s], want.losses[s], 2e-6 * want.losses[s]);
+}
+
+// bf16 compute with quantised weights and gradients.
+TEST(PartitioningFaults, Bf16AndQuantisationMix) {
+  for (const char* placement : {"hpz(pair)", "zeropp(pair)", "topo(pair, node)"}) {
+    Case c = two_by_two(placement);
+    c.compute = DType::BFloat16;
+    Case exact = c;
+    exact.placement = "zero3";
+    const Outcome got = run(c), want = run(exact);
+    SCOPED_TRACE(placement);
+    if (std::string(placement) == "hpz(pair)") expect_same_bits(got, want);
+    for (size_t s = 0; s < want.losses.size(); ++s) EXPECT_NEAR(got.losses[s], want.losses[s], 0.02 * want.losses[s]);
+  }
+}
+
+// The gradient norm counted replicas of a shard.
+TEST(PartitioningFaults, NormCountsEachElementOnce) {
+  Case one;
+  one.model = tiny_gpt2();
+  one.micro_tokens = 4096;
+  one.steps = 1;
+  const double want = run(one).norms.front();
+  for (const char* placement : {"ddp", "hsdp(pair)", "hpz(pair)", "{weights: pair, secondary: node, gradients: pair, optimizer: pair}"}) {
+    Case c = two_by_two(placement);
+    c.steps = 1;
+    EXPECT_NEAR(run(c).norms.front(), want, 2e-5 * want) << placement;
+  }
+}
+
+// Fewer elements than ranks: the last norm of this model has 8 weights and 8 biases, the world 30 ranks.
+TEST(PartitioningFaults, FewerElementsThanRanks) {
+  Case c;
+  c.model = tiny_gpt2();
+  c.model.hidden = 8;
+  c.model.heads = c.model.kv_heads = 1;
+  c.model.head_dim = 8;
+  c.model.intermediate = 16;
+  c.model.layers = 1;
+  c.levels = {level("pair", 3), level("node", 5), level("cluster", 2)};
+  c.steps = 2;
+  Case one = c;
+  one.levels = {level("node", 1)};
+  one.placement = "ddp";
+  const Outcome want = run(one);
+  c.placement = "hpz(node)";
+  const Outcome got = run(c);
+  for (size_t s = 0; s < want.losses.size(); ++s) EXPECT_NEAR(got.losses[s], want.losses[s], 4e-6 * want.losses[s]);
+  c.placement = "zeropp(node)";
+  EXPECT_NEAR(run(c).losses.back(), want.losses.back(), 0.02 * want.losses.back());
+}
+
+// An odd number of nodes: an all-to-all of indivisible size passed silently.
+TEST(PartitioningFaults, OddNumberOfNodes) {
+  for (const int64_t nodes : {3, 5}) {
+    Case c = two_by_two("{weights: node, gradients: node, optimizer: node, wire: {reduce: [{codec: fp32, up_to: node}, {codec: fp32, up_to: pair}]}}");
+    c.levels = {level("pair", 2), level("node", nodes)};
+    c.samples_per_step = 17;
+    Case one = c;
+    one.levels = {level("node", 1)};
+    one.placement = "ddp";
+    const Outcome want = run(one), got = run(c);
+    for (size_t s = 0; s < want.losses.size(); ++s) EXPECT_NEAR(got.losses[s], want.losses[s], 2e-6 * want.losses[s]);
+    c.placement = "zeropp(pair)";
+    EXPECT_NEAR(run(c).norms.front(), want.norms.front(), 0.1 * want.norms.front());
+  }
+}
+
+// The size of a node came from the launcher's environment; it is the topology's.
+TEST(PartitioningFaults, NodeSizeIsTheTopologys) {
+  setenv("LOCAL_WORLD_SIZE", "4", 1);
+  Recipe recipe;
+  recipe.model = describe(tiny_gpt2());
+  recipe.topology = Topology({level("pair", 2), level("node", 2)});
+  recipe.placement = parse_placement_preset("hpz(pair)", recipe.topology);
+  const PersistentState state = persistent_state(recipe, 0);
+  unsetenv("LOCAL_WORLD_SIZE");
+  for (size_t g = 0; g < recipe.model.groups.size(); ++g) {
+    EXPECT_EQ(state.buffers[static_cast<size_t>(state.groups[g].secondary)].numel(), place_group(recipe, g).padded / 2);
+  }
+}
+
+}  // namespace
+}  // namespace ballast::testing
