@@ -14,6 +14,7 @@ namespace ballast {
 namespace {
 
 constexpr int64_t kGroup = 32;
+constexpr int64_t kFetchAhead = 1024;  // numbers; past the end of the run it does no harm
 
 BALLAST_AVX2_INLINE uint32_t horizontal_max(__m256i values) {
   __m128i half = _mm_max_epu32(_mm256_castsi256_si128(values), _mm256_extracti128_si256(values, 1));
@@ -25,6 +26,14 @@ BALLAST_AVX2_INLINE float horizontal_min(__m256 values) {
   __m128 half = _mm_min_ps(_mm256_castps256_ps128(values), _mm256_extractf128_ps(values, 1));
   half = _mm_min_ps(half, _mm_movehl_ps(half, half));
   return _mm_cvtss_f32(_mm_min_ss(half, _mm_movehdup_ps(half)));
+}
+
+// The range is the first to read a block; prefetchers of CPUs stop at every page, and the work between two reads is
+// long.
+BALLAST_AVX2_INLINE void fetch_ahead(const float* source) {
+  const char* const ahead = reinterpret_cast<const char*>(source + kFetchAhead);
+  _mm_prefetch(ahead, _MM_HINT_T0);
+  _mm_prefetch(ahead + 64, _MM_HINT_T0);
 }
 
 struct Seen {
@@ -44,25 +53,29 @@ BALLAST_AVX2_INLINE void see(const float* source, Seen& seen) {
 template <bool symmetric>
 BALLAST_AVX2 BlockRange range(const float* source, int64_t elements) {
   if (elements == 0) return {};
-  Seen seen[4];  // four chains hide the latency
-  for (Seen& one : seen) one = {_mm256_setzero_si256(), _mm256_set1_ps(source[0]), _mm256_set1_ps(-source[0])};
+  // Four chains hide the latency; written out, since arrays of registers live in memory unless their loops are
+  // unrolled.
+  Seen a{_mm256_setzero_si256(), _mm256_set1_ps(source[0]), _mm256_set1_ps(-source[0])}, b = a, c = a, d = a;
   int64_t i = 0;
   for (; i + kGroup <= elements; i += kGroup) {
-    for (int k = 0; k < 4; ++k) see<symmetric>(source + i + 8 * k, seen[k]);
+    fetch_ahead(source + i);
+    see<symmetric>(source + i, a);
+    see<symmetric>(source + i + 8, b);
+    see<symmetric>(source + i + 16, c);
+    see<symmetric>(source + i + 24, d);
   }
   if (i < elements) {
     float group[kGroup];
     for (int64_t k = 0; k < kGroup; ++k) group[k] = source[i + k < elements ? i + k : i];
-    for (int k = 0; k < 4; ++k) see<symmetric>(group + 8 * k, seen[k]);
+    for (int64_t k = 0; k < kGroup; k += 8) see<symmetric>(group + k, a);
   }
   BlockRange range;
-  range.magnitude = horizontal_max(_mm256_max_epu32(_mm256_max_epu32(seen[0].magnitude, seen[1].magnitude),
-                                                    _mm256_max_epu32(seen[2].magnitude, seen[3].magnitude)));
+  range.magnitude = horizontal_max(
+      _mm256_max_epu32(_mm256_max_epu32(a.magnitude, b.magnitude), _mm256_max_epu32(c.magnitude, d.magnitude)));
   if (!symmetric) {
-    range.low =
-        horizontal_min(_mm256_min_ps(_mm256_min_ps(seen[0].low, seen[1].low), _mm256_min_ps(seen[2].low, seen[3].low)));
-    range.high = -horizontal_min(_mm256_min_ps(_mm256_min_ps(seen[0].minus_high, seen[1].minus_high),
-                                               _mm256_min_ps(seen[2].minus_high, seen[3].minus_high)));
+    range.low = horizontal_min(_mm256_min_ps(_mm256_min_ps(a.low, b.low), _mm256_min_ps(c.low, d.low)));
+    range.high = -horizontal_min(
+        _mm256_min_ps(_mm256_min_ps(a.minus_high, b.minus_high), _mm256_min_ps(c.minus_high, d.minus_high)));
   }
   return range;
 }
@@ -96,12 +109,10 @@ BALLAST_AVX2_INLINE __m256i code8(const float* source, const Rounding& rounding,
 // The codes of 32 numbers as bytes, in order.
 template <bool symmetric, bool stochastic>
 BALLAST_AVX2_INLINE __m256i code32(const float* source, const Rounding& rounding, __m256i counter) {
-  __m256i part[4];
-  for (int k = 0; k < 4; ++k) {
-    part[k] =
-        code8<symmetric, stochastic>(source + 8 * k, rounding, _mm256_add_epi32(counter, _mm256_set1_epi32(8 * k)));
-  }
-  const __m256i a = _mm256_packs_epi32(part[0], part[1]), b = _mm256_packs_epi32(part[2], part[3]);
+  const auto part = [&](int k) __attribute__((target("avx2,fma"), always_inline)) {
+    return code8<symmetric, stochastic>(source + k, rounding, _mm256_add_epi32(counter, _mm256_set1_epi32(k)));
+  };
+  const __m256i a = _mm256_packs_epi32(part(0), part(8)), b = _mm256_packs_epi32(part(16), part(24));
   const __m256i bytes = symmetric ? _mm256_packs_epi16(a, b) : _mm256_packus_epi16(a, b);
   return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
