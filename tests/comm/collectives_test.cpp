@@ -118,8 +118,8 @@ TEST(Collectives, BlockLongerThanTheCacheBlockStillSums) {
   class Wide final : public Codec {
    public:
     const CodecSpec& spec() const override { return spec_; }
-    void encode(const float* source, int64_t elements, void* encoded) const override {
-      bf16_.encode(source, elements, encoded);
+    bool encode(const float* source, int64_t elements, void* encoded, Draw draw) const override {
+      return bf16_.encode(source, elements, encoded, draw);
     }
     void decode(const void* encoded, int64_t elements, float* result) const override {
       bf16_.decode(encoded, elements, result);
