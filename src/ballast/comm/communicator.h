@@ -70,6 +70,8 @@ class Communicator {
 struct CommunicatorOptions {
   std::chrono::milliseconds deadline{300000};  // of every blocking call
   int64_t longest_message = int64_t{1} << 30;  // bytes; longer ones travel in several pieces
+  // In-process only: links have the bandwidths and latencies of the topology (rate_limit.h), for every message.
+  bool limit_links = false;
 };
 
 // One rank alone; every exchange is with itself.

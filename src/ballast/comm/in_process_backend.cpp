@@ -8,6 +8,7 @@ namespace ballast {
 
 namespace {
 
+constexpr std::chrono::milliseconds kLookAround{20};
 constexpr int64_t kEarlyCopy = 64 << 10;  // bytes; above, one copy saved is worth more than a sender that waits
 
 uint64_t key_of(int from, int tag) {
@@ -17,7 +18,8 @@ uint64_t key_of(int from, int tag) {
 std::exception_ptr failure_of(const std::string& text) { return std::make_exception_ptr(std::runtime_error(text)); }
 }  // namespace
 
-InProcessHub::InProcessHub(int ranks) : gone_(new std::atomic<bool>[static_cast<size_t>(ranks)]) {
+InProcessHub::InProcessHub(int ranks, std::unique_ptr<RateLimit> links)
+    : links_(std::move(links)), gone_(new std::atomic<bool>[static_cast<size_t>(ranks)]) {
   for (int rank = 0; rank < ranks; ++rank) {
     boxes_.push_back(std::make_unique<Box>());
     gone_[static_cast<size_t>(rank)] = false;
@@ -31,6 +33,11 @@ void InProcessHub::refuse_if_ended(int from, int to) const {
   }
 }
 
+RateLimit::Clock::time_point InProcessHub::arrival(const InProcessWork& work, int64_t bytes) {
+  if (links_ == nullptr) return {};
+  return links_->arrival(work.from, work.to, bytes, RateLimit::Clock::now());
+}
+
 // Outside the box's lock: the letters are taken out, nobody else sees them.
 void InProcessHub::deliver(Letter& from, Letter& to) {
   if (from.bytes != to.bytes) {
@@ -41,8 +48,9 @@ void InProcessHub::deliver(Letter& from, Letter& to) {
     return;
   }
   if (from.bytes > 0) std::memcpy(to.data, from.copy ? from.copy.get() : from.data, static_cast<size_t>(from.bytes));
-  if (from.work) from.work->complete();
-  to.work->complete();
+  const auto there = from.copy ? from.arrival : arrival(*to.work, from.bytes);
+  if (from.work) from.work->complete_at(there);
+  to.work->complete_at(there);
 }
 
 c10::intrusive_ptr<InProcessWork> InProcessHub::send(int from, int to, int tag, const char* data, int64_t bytes) {
@@ -58,6 +66,7 @@ c10::intrusive_ptr<InProcessWork> InProcessHub::send(int from, int to, int tag, 
       if (bytes <= kEarlyCopy) {
         letter.copy.reset(new char[static_cast<size_t>(std::max<int64_t>(bytes, 1))]);
         if (bytes > 0) std::memcpy(letter.copy.get(), data, static_cast<size_t>(bytes));
+        letter.arrival = arrival(*work, bytes);
         letter.work.reset();
       }
       queue->second.sends.push_back(std::move(letter));
@@ -110,10 +119,7 @@ void InProcessHub::cancel(InProcessWork& work) {
     }
   }
   // Not in the box: complete, or being copied by the partner at this moment.
-  try {
-    work.wait();
-  } catch (const std::exception&) {  // its failure is reported by whoever waits for it
-  }
+  work.await_buffers();
 }
 
 void InProcessHub::fail_waiting(int rank, const std::string& reason) {
@@ -164,6 +170,7 @@ std::optional<Failure> InProcessHub::known() const {
 std::optional<Failure> InProcessHub::await(std::chrono::milliseconds) { return known(); }
 
 bool InProcessWork::wait(std::chrono::milliseconds timeout) {
+  const auto began = RateLimit::Clock::now();
   std::unique_lock lock(mutex_);
   const auto done = [this] { return completed_; };
   if (timeout == kNoTimeout) {
@@ -172,7 +179,20 @@ bool InProcessWork::wait(std::chrono::milliseconds timeout) {
     return false;
   }
   if (exception_) std::rethrow_exception(exception_);
+  if (arrival_ == RateLimit::Clock::time_point{}) return true;
+  // Still on the link. Failures of others are looked for now and then: nobody signals this condition any more.
+  const auto end = timeout == kNoTimeout ? RateLimit::Clock::time_point::max() : began + timeout;
+  while (RateLimit::Clock::now() < arrival_) {
+    if (const auto failure = hub_->known()) throw std::runtime_error(failure->reason);
+    if (RateLimit::Clock::now() >= end) return false;
+    cv_.wait_until(lock, std::min({arrival_, end, RateLimit::Clock::now() + kLookAround}));
+  }
   return true;
+}
+
+void InProcessWork::await_buffers() {
+  std::unique_lock lock(mutex_);
+  cv_.wait(lock, [this] { return completed_; });
 }
 
 namespace {
@@ -263,7 +283,8 @@ c10::intrusive_ptr<c10d::Work> InProcessBackend::allreduce(std::vector<at::Tenso
 std::vector<std::unique_ptr<Communicator>> make_in_process(const Topology& topology,
                                                            const CommunicatorOptions& options) {
   const int ranks = static_cast<int>(topology.ranks());
-  const auto hub = std::make_shared<InProcessHub>(ranks);
+  const auto hub =
+      std::make_shared<InProcessHub>(ranks, options.limit_links ? std::make_unique<RateLimit>(topology) : nullptr);
   std::vector<std::unique_ptr<Communicator>> communicators;
   for (int rank = 0; rank < ranks; ++rank) {
     communicators.push_back(std::make_unique<C10dCommunicator>(

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "ballast/comm/failure.h"
+#include "ballast/comm/rate_limit.h"
 
 namespace ballast {
 
@@ -16,7 +17,8 @@ class InProcessWork;
 // What the ranks of one process share. It is also their failure channel.
 class InProcessHub final : public FailureChannel {
  public:
-  explicit InProcessHub(int ranks);
+  // `links`: delays what is sent; nothing for links without limits.
+  explicit InProcessHub(int ranks, std::unique_ptr<RateLimit> links = nullptr);
 
   c10::intrusive_ptr<InProcessWork> send(int from, int to, int tag, const char* data, int64_t bytes);
   c10::intrusive_ptr<InProcessWork> receive(int from, int to, int tag, char* data, int64_t bytes);
@@ -37,6 +39,7 @@ class InProcessHub final : public FailureChannel {
     int64_t bytes;
     c10::intrusive_ptr<InProcessWork> work;  // null once an early copy is made
     std::unique_ptr<char[]> copy;
+    RateLimit::Clock::time_point arrival{};  // of an early copy over limited links
   };
   struct Queue {
     std::deque<Letter> sends, receives;  // one of them is empty
@@ -46,9 +49,11 @@ class InProcessHub final : public FailureChannel {
     std::unordered_map<uint64_t, Queue> queues;  // by sender and tag
   };
   void refuse_if_ended(int from, int to) const;
-  static void deliver(Letter& from, Letter& to);
+  RateLimit::Clock::time_point arrival(const InProcessWork& work, int64_t bytes);
+  void deliver(Letter& from, Letter& to);
   void fail_waiting(int rank, const std::string& reason);  // -1: all
 
+  std::unique_ptr<RateLimit> links_;
   std::vector<std::unique_ptr<Box>> boxes_;
   std::unique_ptr<std::atomic<bool>[]> gone_;
   std::atomic<bool> failed_{false};
@@ -67,11 +72,19 @@ class InProcessWork final : public c10d::Work {
     if (hub_ != nullptr) hub_->cancel(*this);
   }
   void complete(std::exception_ptr exception = nullptr) { finish(std::move(exception)); }
+  // The bytes are in place, but whoever waits learns it only at `arrival`.
+  void complete_at(RateLimit::Clock::time_point arrival) {
+    arrival_ = arrival;
+    finish();
+  }
+  // Waits until nobody touches the buffers any more, however slow the link is.
+  void await_buffers();
 
   const int from, to, tag;
 
  private:
   InProcessHub* hub_;
+  RateLimit::Clock::time_point arrival_{};  // written before it completes
 };
 
 class InProcessBackend final : public c10d::Backend {
