@@ -86,12 +86,14 @@ struct ChainResult {
   std::vector<LayerBuffers> layers;
 };
 
-// Forward and backward of the chain; adds to the gradients.
+// Forward and backward of the chain; adds to the gradients, or overwrites them where fresh.
 inline ChainResult run_chain(const ModelConfig& config, const MicroBatch& batch, const Parameters& p, DType compute, double scale,
-                             bool train = true, uint64_t seed = 5) {
+                             bool train = true, uint64_t seed = 5, bool fresh = false) {
   ChainResult result;
   const auto call = [&](size_t index, int64_t layer) {
-    return SegmentCall{config, layer, batch, p.weights[index], p.gradients[index], train, seed};
+    SegmentCall made{config, layer, batch, p.weights[index], p.gradients[index], train, seed};
+    made.fresh.fill(fresh);
+    return made;
   };
   const int64_t tokens = batch.tokens();
   const auto outputs = [&](SegmentKind kind) { return buffers(outputs_of(kind, config, tokens, compute)); };

@@ -132,6 +132,26 @@ TEST_P(Segments, RunTwiceGiveTheSameBits) {
       if (a.gradients[s][r].defined()) { EXPECT_TRUE(at::equal(a.gradients[s][r], b.gradients[s][r])) << s << " " << r; }
 }
 
+// Whatever a fresh gradient holds before, it then holds what adding to zeros gives. Also where nothing is trained.
+TEST_P(Segments, FreshGradientsAreOverwritten) {
+  const ModelConfig& config = GetParam().config;
+  for (DType compute : {DType::Float32, DType::BFloat16}) {
+    for (const std::vector<int64_t>& lengths : {kLengths, std::vector<int64_t>{}, std::vector<int64_t>{1, 2}}) {
+      MicroBatch batch = random_batch(config, lengths, 4);
+      if (lengths.size() == 2) batch.targets.fill_(-1);
+      const Parameters added = random_parameters(config, type_of(compute), 12), written = random_parameters(config, type_of(compute), 12);
+      for (const RoleTensors& gradients : written.gradients)
+        for (at::Tensor g : gradients)
+          if (g.defined()) g.fill_(std::numeric_limits<double>::quiet_NaN());
+      run_chain(config, batch, added, compute, 1.0);
+      run_chain(config, batch, written, compute, 1.0, true, 5, true);
+      for (size_t s = 0; s < added.gradients.size(); ++s)
+        for (size_t r = 0; r < kRoleCount; ++r)
+          if (added.gradients[s][r].defined()) { EXPECT_TRUE(at::equal(added.gradients[s][r], written.gradients[s][r])) << s << " " << r; }
+    }
+  }
+}
+
 TEST_P(Segments, EmptyMicroBatchChangesNothing) {
   const ModelConfig& config = GetParam().config;
   for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{}, std::vector<int64_t>{0}}) {

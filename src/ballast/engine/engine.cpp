@@ -167,12 +167,7 @@ void Engine::execute(const Op& op, GraphRun& run) {
   if (options_.poison) poison_fresh(op, run);
   switch (op.kind) {
     case OpKind::Compute:
-      if (op.what == what::kZero) {
-        const at::Tensor& buffer = memory_.tensor(op.outputs[0]);
-        std::memset(buffer.data_ptr(), 0, static_cast<size_t>(buffer.nbytes()));
-      } else {
-        execute_segment(op, run);
-      }
+      execute_segment(op, run);
       return;
     case OpKind::Copy:
     case OpKind::Codec: execute_codec(op, run); return;

@@ -13,6 +13,7 @@ namespace ballast {
 void Engine::execute_segment(const Op& op, GraphRun& run) {
   const Segment& segment = recipe_.model.segments[static_cast<size_t>(op.segment)];
   RoleTensors weights, gradients;
+  RoleFlags fresh{};
   for (size_t i = 0; i < op.weights.size(); ++i) {
     add_role_views(recipe_.model.groups[static_cast<size_t>(segment.groups[i])], memory_.tensor(op.weights[i]), weights);
   }
@@ -20,12 +21,19 @@ void Engine::execute_segment(const Op& op, GraphRun& run) {
   for (int64_t g : segment.groups) {
     const ParameterGroup& group = recipe_.model.groups[static_cast<size_t>(g)];
     if (op.gradients.empty() || !group.trainable) continue;
-    add_role_views(group, memory_.tensor(op.gradients[trainable++]), gradients);
+    const at::Tensor& flat = memory_.tensor(op.gradients[trainable]);
+    add_role_views(group, flat, gradients);
+    if ((op.fresh >> trainable & 1u) != 0) {
+      zero_gaps(group, flat);
+      for (const ParameterTensor& tensor : group.tensors) fresh[static_cast<size_t>(tensor.role)] = true;
+    }
+    ++trainable;
   }
   BALLAST_CHECK(trainable == op.gradients.size(), "{} gradient buffers, {} trainable groups", op.gradients.size(), trainable);
   BALLAST_CHECK(op.micro_batch >= 0 && op.micro_batch < static_cast<int32_t>(run.batches.size()), "micro-batch {} of {}", op.micro_batch, run.batches.size());
   const MicroBatch& batch = run.batches[static_cast<size_t>(op.micro_batch)];
   SegmentCall call{recipe_.model.config, segment.layer, batch, weights, gradients};
+  call.fresh = fresh;
   call.train = run.train;
   call.seed = options_.seed * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(run.settings.step);
   const auto in = [&](size_t i) -> const at::Tensor& { return memory_.tensor(op.inputs[i]); };
@@ -157,6 +165,7 @@ void Engine::poison_fresh(const Op& op, GraphRun& run) {
   };
   for (BufferId id : op.outputs) fresh(id);
   for (BufferId id : op.saved) fresh(id);
+  for (size_t i = 0; i < op.gradients.size(); ++i) if ((op.fresh >> i & 1u) != 0) fresh(op.gradients[i]);
 }
 
 }  // namespace ballast

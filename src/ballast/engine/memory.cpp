@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cstring>
+
 #include "ballast/base/check.h"
 
 namespace ballast {
@@ -70,6 +72,19 @@ void add_role_views(const ParameterGroup& group, const at::Tensor& flat, RoleTen
     BALLAST_CHECK(!view.defined(), "two tensors for one role: {}", tensor.name);
     view = flat.narrow(0, tensor.offset, tensor.numel()).view(tensor.shape);
   }
+}
+
+void zero_gaps(const ParameterGroup& group, const at::Tensor& flat) {
+  const auto zero = [&flat](int64_t begin, int64_t end) {
+    std::memset(static_cast<char*>(flat.data_ptr()) + begin * flat.element_size(), 0, static_cast<size_t>((end - begin) * flat.element_size()));
+  };
+  int64_t done = 0;
+  for (const ParameterTensor& tensor : group.tensors) {
+    BALLAST_CHECK(tensor.offset >= done, "'{}' lies before the tensor that precedes it", tensor.name);
+    zero(done, tensor.offset);
+    done = tensor.offset + tensor.numel();
+  }
+  zero(done, flat.numel());
 }
 
 }  // namespace ballast

@@ -35,5 +35,7 @@ class GraphMemory {
 
 // Views of a group's tensors in its full flat buffer, by role, added to `roles`.
 void add_role_views(const ParameterGroup& group, const at::Tensor& flat, RoleTensors& roles);
+// Zeroes what lies between a group's tensors and after them: elements that no kernel writes.
+void zero_gaps(const ParameterGroup& group, const at::Tensor& flat);
 
 }  // namespace ballast

@@ -59,6 +59,14 @@ void embed(const at::Tensor& ids, const at::Tensor& token_table, const at::Tenso
   });
 }
 
+void zero_rows(const at::Tensor& table_gradient) {
+  const int64_t width = table_gradient.size(1);
+  float* out = pointer<float>(table_gradient);
+  at::parallel_for(0, table_gradient.size(0), rows_per_task(width), [&](int64_t begin, int64_t end) {
+    std::memset(out + begin * width, 0, static_cast<size_t>((end - begin) * width) * sizeof(float));
+  });
+}
+
 void scatter_add(const at::Tensor& indices, const at::Tensor& dx, const at::Tensor& table_gradient) {
   const int64_t rows = dx.size(0), width = dx.size(1);
   constexpr int64_t kColumns = 128;

@@ -222,15 +222,15 @@ void linear_backward_input(const at::Tensor& dy, const at::Tensor& weight, bool 
 }
 
 void linear_backward_weight(const at::Tensor& x, const at::Tensor& dy, bool transposed, const at::Tensor& dweight,
-                            const at::Tensor& dbias) {
+                            const at::Tensor& dbias, bool accumulate) {
   if (dweight.defined()) {
-    if (transposed) product(x.t(), dy, dweight, true);
-    else product(dy.t(), x, dweight, true);
+    if (transposed) product(x.t(), dy, dweight, accumulate);
+    else product(dy.t(), x, dweight, accumulate);
   }
-  if (dbias.defined()) add_column_sums(dy, dbias);
+  if (dbias.defined()) column_sums(dy, dbias, accumulate);
 }
 
-void add_column_sums(const at::Tensor& a, const at::Tensor& sums) {
+void column_sums(const at::Tensor& a, const at::Tensor& sums, bool accumulate) {
   const int64_t rows = a.size(0), cols = a.size(1), stride = a.stride(0);
   BALLAST_CHECK(sums.scalar_type() == at::kFloat && sums.numel() == cols, "column sums need {} fp32 values", cols);
   constexpr int64_t kColumns = 128;
@@ -242,7 +242,7 @@ void add_column_sums(const at::Tensor& a, const at::Tensor& sums) {
         const int64_t first = block * kColumns, width = std::min(kColumns, cols - first);
         float partial[kColumns] = {};
         run<AddRows<T>>(data + first, stride, rows, static_cast<float*>(partial), width);
-        for (int64_t c = 0; c < width; ++c) out[first + c] += partial[c];
+        for (int64_t c = 0; c < width; ++c) out[first + c] = accumulate ? out[first + c] + partial[c] : partial[c];
       }
     });
   });

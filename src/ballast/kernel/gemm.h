@@ -33,12 +33,12 @@ void linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Ten
 // dx = dy W, or dx += dy W (fp32 dx).
 void linear_backward_input(const at::Tensor& dy, const at::Tensor& weight, bool transposed, const at::Tensor& dx,
                            bool accumulate = false);
-// dweight += dy^T x, dbias += column sums of dy; fp32, either may be undefined (frozen).
+// dweight += dy^T x, dbias += column sums of dy, or = without `accumulate`; fp32, either may be undefined (frozen).
 void linear_backward_weight(const at::Tensor& x, const at::Tensor& dy, bool transposed, const at::Tensor& dweight,
-                            const at::Tensor& dbias);
+                            const at::Tensor& dbias, bool accumulate = true);
 
-// sums[c] += sum over rows of a[r, c], in row order: the same for any number of threads. sums fp32.
-void add_column_sums(const at::Tensor& a, const at::Tensor& sums);
+// sums[c] = or += sum over rows of a[r, c], in row order: the same for any number of threads. sums fp32.
+void column_sums(const at::Tensor& a, const at::Tensor& sums, bool accumulate);
 
 // Row-major fp32 product on raw pointers, within one thread of a parallel region: c = alpha op(a) op(b) + beta c.
 void small_product(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda,

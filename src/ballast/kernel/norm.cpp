@@ -128,7 +128,8 @@ void norm_apply(const at::Tensor& x, const at::Tensor& mean, const at::Tensor& r
 }
 
 void norm_backward(const at::Tensor& x, const at::Tensor& mean, const at::Tensor& rstd, const at::Tensor& weight, const at::Tensor& dy,
-                   const at::Tensor& dx, bool accumulate, const at::Tensor& dweight, const at::Tensor& dbias) {
+                   const at::Tensor& dx, bool accumulate, const at::Tensor& dweight, const at::Tensor& dbias,
+                   bool accumulate_weights) {
   const int64_t rows = x.size(0), width = x.size(1);
   const float* means = pointer<float>(mean);
   const float* rstds = pointer<float>(rstd);
@@ -146,8 +147,8 @@ void norm_backward(const at::Tensor& x, const at::Tensor& mean, const at::Tensor
             float weights[kColumns] = {}, biases[kColumns] = {};
             run<ColumnBackward<X, D>>(data + first, upper + first, width, rows, columns, means, rstds,
                                       static_cast<float*>(weights), static_cast<float*>(biases));
-            for (int64_t c = 0; c < columns && dw != nullptr; ++c) dw[first + c] += weights[c];
-            for (int64_t c = 0; c < columns && db != nullptr; ++c) db[first + c] += biases[c];
+            for (int64_t c = 0; c < columns && dw != nullptr; ++c) dw[first + c] = accumulate_weights ? dw[first + c] + weights[c] : weights[c];
+            for (int64_t c = 0; c < columns && db != nullptr; ++c) db[first + c] = accumulate_weights ? db[first + c] + biases[c] : biases[c];
           }
         });
       }

@@ -15,15 +15,22 @@ void embedding_forward(const SegmentCall& call, at::Tensor& x) {
 
 void embedding_backward(const SegmentCall& call, const at::Tensor& dx) {
   const at::Tensor &tokens = gradient(call, Role::TokenEmbedding), &positions = gradient(call, Role::PositionEmbedding);
-  if (call.batch.tokens() == 0 || (!tokens.defined() && !positions.defined())) return;
+  if (call.batch.tokens() == 0) return segment::contribute_nothing(call);
+  if (!tokens.defined() && !positions.defined()) return;
   at::Tensor upper = dx;
   const double p = call.train ? call.config.dropout_embedding : 0.0;
   if (p > 0) {
     upper = at::empty_like(dx);
     segment::dropout(call, dx, upper, DropoutPlace::Embedding, p);
   }
-  if (tokens.defined()) kernel::scatter_add(call.batch.ids, upper, tokens);
-  if (positions.defined()) kernel::scatter_add(call.batch.positions, upper, positions);
+  if (tokens.defined()) {
+    if (!call.config.tied_head && !segment::adds(call, Role::TokenEmbedding)) kernel::zero_rows(tokens);
+    kernel::scatter_add(call.batch.ids, upper, tokens);
+  }
+  if (positions.defined()) {
+    if (!segment::adds(call, Role::PositionEmbedding)) kernel::zero_rows(positions);
+    kernel::scatter_add(call.batch.positions, upper, positions);
+  }
 }
 
 }  // namespace ballast

@@ -55,6 +55,11 @@ void finish_saved(const SegmentCall& call, const at::Tensor& x, const at::Tensor
   kernel::linear_forward(n, weight(call, Role::UpWeight), weight(call, Role::UpBias), config.transposed, s.up);
 }
 
+void backward_weight(const SegmentCall& call, const at::Tensor& x, const at::Tensor& dy, Role weight_role, Role bias_role) {
+  kernel::linear_backward_weight(x, dy, call.config.transposed, gradient(call, weight_role), gradient(call, bias_role),
+                                 segment::adds(call, weight_role, bias_role));
+}
+
 // dy after the dropout of `place`, as an operand of products.
 at::Tensor upper_operand(const SegmentCall& call, const at::Tensor& dy, DropoutPlace::Kind place) {
   const double p = residual_dropout(call);
@@ -83,7 +88,7 @@ void finish_recompute(const SegmentCall& call, const at::Tensor& x, const at::Te
 }
 
 void finish_backward(const SegmentCall& call, const at::Tensor& x, const at::Tensor& o, const Saved& saved, at::Tensor& dx, at::Tensor& d_o) {
-  if (call.batch.tokens() == 0) return;
+  if (call.batch.tokens() == 0) return segment::contribute_nothing(call);
   const ModelConfig& config = call.config;
   const bool transposed = config.transposed;
   const SavedFinish s = unpack(config, saved);
@@ -100,27 +105,27 @@ void finish_backward(const SegmentCall& call, const at::Tensor& x, const at::Ten
     } else {
       kernel::activate_backward(kind, s.up, d_up, d_up, h);
     }
-    kernel::linear_backward_weight(h, dy, transposed, gradient(call, Role::DownWeight), gradient(call, Role::DownBias));
+    backward_weight(call, h, dy, Role::DownWeight, Role::DownBias);
   }
   {
     const at::Tensor dn = at::empty({x.size(0), x.size(1)}, x.options().dtype(at::kFloat));
     {
       const at::Tensor n = normed(call, s);
       kernel::linear_backward_input(d_up, weight(call, Role::UpWeight), transposed, dn);
-      kernel::linear_backward_weight(n, d_up, transposed, gradient(call, Role::UpWeight), gradient(call, Role::UpBias));
+      backward_weight(call, n, d_up, Role::UpWeight, Role::UpBias);
       d_up.reset();
       if (config.gated) {
         kernel::linear_backward_input(d_gate, weight(call, Role::GateWeight), transposed, dn, true);
-        kernel::linear_backward_weight(n, d_gate, transposed, gradient(call, Role::GateWeight), gradient(call, Role::GateBias));
+        backward_weight(call, n, d_gate, Role::GateWeight, Role::GateBias);
         d_gate.reset();
       }
     }
     kernel::norm_backward(s.x1, s.stats.mean, s.stats.rstd, weight(call, Role::Norm2Weight), dn, dx, true,
-                          gradient(call, Role::Norm2Weight), gradient(call, Role::Norm2Bias));
+                          gradient(call, Role::Norm2Weight), gradient(call, Role::Norm2Bias), segment::adds(call, Role::Norm2Weight, Role::Norm2Bias));
   }
   const at::Tensor d_x1 = upper_operand(call, dx, DropoutPlace::AfterAttention);
   kernel::linear_backward_input(d_x1, weight(call, Role::OutputWeight), transposed, d_o);
-  kernel::linear_backward_weight(o, d_x1, transposed, gradient(call, Role::OutputWeight), gradient(call, Role::OutputBias));
+  backward_weight(call, o, d_x1, Role::OutputWeight, Role::OutputBias);
 }
 
 }  // namespace ballast

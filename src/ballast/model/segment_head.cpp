@@ -43,10 +43,11 @@ Chunk logits_of(const SegmentCall& call, const at::Tensor& x) {
 }
 
 // Gradients of a chunk whose logits hold d(loss)/d(logits).
-void chunk_backward(const SegmentCall& call, const at::Tensor& x, const Chunk& chunk, const at::Tensor& dx) {
+void chunk_backward(const SegmentCall& call, const at::Tensor& x, const Chunk& chunk, const at::Tensor& dx, bool first_chunk) {
   const Role role = head_role(call.config);
   const at::Tensor &head = weight(call, role), &d_head = gradient(call, role);
   const at::Tensor dn = at::empty({x.size(0), x.size(1)}, x.options().dtype(at::kFloat));
+  const bool adds_head = !first_chunk || segment::adds(call, role), adds_norm = !first_chunk || segment::adds(call, Role::FinalNormWeight, Role::FinalNormBias);
   const bool native = chunk.normed.scalar_type() == at::kBFloat16;
   over_vocabulary(head, [&](int64_t first, int64_t rows) {
     at::Tensor d_logits = chunk.logits.narrow(1, first, rows);
@@ -56,16 +57,16 @@ void chunk_backward(const SegmentCall& call, const at::Tensor& x, const Chunk& c
       d_logits = narrow;
     }
     kernel::product(d_logits, head.narrow(0, first, rows), dn, first > 0);
-    if (d_head.defined()) kernel::product(d_logits.t(), chunk.normed, d_head.narrow(0, first, rows), true);
+    if (d_head.defined()) kernel::product(d_logits.t(), chunk.normed, d_head.narrow(0, first, rows), adds_head);
   });
   kernel::norm_backward(x, chunk.stats.mean, chunk.stats.rstd, weight(call, Role::FinalNormWeight), dn, dx, false,
-                        gradient(call, Role::FinalNormWeight), gradient(call, Role::FinalNormBias));
+                        gradient(call, Role::FinalNormWeight), gradient(call, Role::FinalNormBias), adds_norm);
 }
 
 // Losses, and with a defined dx the backward.
 void run_head(const SegmentCall& call, const at::Tensor& x, double scale, const at::Tensor& dx, const at::Tensor& token_losses) {
   const int64_t tokens = call.batch.tokens();
-  if (tokens == 0) return;
+  if (tokens == 0) return segment::contribute_nothing(call);
   const int64_t* targets = call.batch.targets.data_ptr<int64_t>();
   std::vector<int64_t> rows, row_targets;  // of the trained slots
   for (int64_t t = 0; t < tokens; ++t) {
@@ -75,6 +76,7 @@ void run_head(const SegmentCall& call, const at::Tensor& x, double scale, const 
   }
   const int64_t trained = static_cast<int64_t>(rows.size());
   const bool all = trained == tokens;
+  if (trained == 0 && dx.defined()) segment::contribute_nothing(call);
   if (!all) token_losses.zero_();
   if (!all && dx.defined()) dx.zero_();
   float* losses = token_losses.data_ptr<float>();
@@ -93,10 +95,10 @@ void run_head(const SegmentCall& call, const at::Tensor& x, double scale, const 
     for (int64_t i = 0; i < count; ++i) losses[chosen[i]] = chunk_losses[static_cast<size_t>(i)];
     if (!dx.defined()) continue;
     if (all) {
-      chunk_backward(call, chunk_x, chunk, dx.narrow(0, first, count));
+      chunk_backward(call, chunk_x, chunk, dx.narrow(0, first, count), first == 0);
     } else {
       const at::Tensor chunk_dx = at::empty_like(chunk_x);
-      chunk_backward(call, chunk_x, chunk, chunk_dx);
+      chunk_backward(call, chunk_x, chunk, chunk_dx, first == 0);
       kernel::scatter_rows(chunk_dx, chosen, dx);
     }
   }

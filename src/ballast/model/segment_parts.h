@@ -15,6 +15,16 @@ namespace ballast::segment {
 inline const at::Tensor& weight(const SegmentCall& call, Role role) { return call.weights[static_cast<size_t>(role)]; }
 inline const at::Tensor& gradient(const SegmentCall& call, Role role) { return call.gradients[static_cast<size_t>(role)]; }
 
+// Whether a contribution adds to what the gradient holds. Of a weight and its bias one may be frozen, which is never fresh.
+inline bool adds(const SegmentCall& call, Role role) { return !call.fresh[static_cast<size_t>(role)]; }
+inline bool adds(const SegmentCall& call, Role weight_role, Role bias_role) { return adds(call, weight_role) && adds(call, bias_role); }
+// The contribution of a batch that trains nothing.
+inline void contribute_nothing(const SegmentCall& call) {
+  for (size_t role = 0; role < kRoleCount; ++role) {
+    if (call.fresh[role] && call.gradients[role].defined()) call.gradients[role].zero_();
+  }
+}
+
 inline kernel::Activation activation(const ModelConfig& config) {
   switch (config.activation) {
     case ActivationKind::GeluTanh: return kernel::Activation::GeluTanh;

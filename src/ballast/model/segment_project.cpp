@@ -13,12 +13,13 @@ namespace {
 // One of q, k, v: a linear layer of its own or a slice of the fused one.
 struct Projection {
   at::Tensor weight, bias, weight_gradient, bias_gradient;
+  bool adds;  // to its gradients
 };
 
 std::array<Projection, 3> projections(const SegmentCall& call) {
   const ModelConfig& config = call.config;
   if (!config.fused_qkv) {
-    const auto part = [&](Role w, Role b) { return Projection{weight(call, w), weight(call, b), gradient(call, w), gradient(call, b)}; };
+    const auto part = [&](Role w, Role b) { return Projection{weight(call, w), weight(call, b), gradient(call, w), gradient(call, b), segment::adds(call, w, b)}; };
     return {part(Role::QueryWeight, Role::QueryBias), part(Role::KeyWeight, Role::KeyBias), part(Role::ValueWeight, Role::ValueBias)};
   }
   const std::array<int64_t, 3> widths{config.query_width(), config.kv_width(), config.kv_width()};
@@ -30,7 +31,7 @@ std::array<Projection, 3> projections(const SegmentCall& call) {
       return t.defined() ? t.narrow(dimension, first, widths[i]) : at::Tensor();
     };
     parts[i] = {slice(weight(call, Role::QkvWeight), out_dimension), slice(weight(call, Role::QkvBias), 0),
-                slice(gradient(call, Role::QkvWeight), out_dimension), slice(gradient(call, Role::QkvBias), 0)};
+                slice(gradient(call, Role::QkvWeight), out_dimension), slice(gradient(call, Role::QkvBias), 0), segment::adds(call, Role::QkvWeight, Role::QkvBias)};
     first += widths[i];
   }
   return parts;
@@ -56,7 +57,7 @@ void head_norm_backward(const SegmentCall& call, const at::Tensor& x, Role role,
   const at::Tensor rows = per_head(call, x), upper = per_head(call, dy);
   const at::Tensor rstd = at::empty({rows.size(0)}, x.options().dtype(at::kFloat));
   kernel::norm_statistics(rows, call.config.norm_eps, {}, rstd);
-  kernel::norm_backward(rows, {}, rstd, weight(call, role), upper, upper, false, gradient(call, role), {});
+  kernel::norm_backward(rows, {}, rstd, weight(call, role), upper, upper, false, gradient(call, role), {}, segment::adds(call, role));
 }
 
 }  // namespace
@@ -98,7 +99,7 @@ void project_recompute(const SegmentCall& call, const at::Tensor& x, const Saved
 
 void project_backward(const SegmentCall& call, const at::Tensor& x, const Saved& saved, at::Tensor& dq, at::Tensor& dk, at::Tensor& dv,
                       at::Tensor& dx) {
-  if (call.batch.tokens() == 0) return;
+  if (call.batch.tokens() == 0) return segment::contribute_nothing(call);
   const ModelConfig& config = call.config;
   if (config.positions == PositionKind::Rope) {
     const segment::RopeTables tables = segment::rope_tables(config, call.batch);
@@ -119,11 +120,11 @@ void project_backward(const SegmentCall& call, const at::Tensor& x, const Saved&
     for (size_t i = 0; i < 3; ++i) {
       const at::Tensor d = kernel::product_operand(upper[i]);
       kernel::linear_backward_input(d, parts[i].weight, config.transposed, dn, i > 0);
-      kernel::linear_backward_weight(n, d, config.transposed, parts[i].weight_gradient, parts[i].bias_gradient);
+      kernel::linear_backward_weight(n, d, config.transposed, parts[i].weight_gradient, parts[i].bias_gradient, parts[i].adds);
     }
   }
   kernel::norm_backward(x, stats.mean, stats.rstd, weight(call, Role::Norm1Weight), dn, dx, true, gradient(call, Role::Norm1Weight),
-                        gradient(call, Role::Norm1Bias));
+                        gradient(call, Role::Norm1Bias), segment::adds(call, Role::Norm1Weight, Role::Norm1Bias));
 }
 
 }  // namespace ballast

@@ -1,6 +1,6 @@
 #pragma once
 // The five segments of the model chain, forward and backward, written out (no autograd): every tensor that outlives a call
-// is handed in by the engine, as plan/activations.h lists it. Gradients of weights accumulate (+=) into fp32 views.
+// is handed in by the engine, as plan/activations.h lists it. Gradients of weights go into fp32 views: added, or written where fresh.
 // All activations are flat over token slots: [T, width] in the compute dtype.
 #include <ATen/core/Tensor.h>
 
@@ -23,6 +23,7 @@ struct MicroBatch {
 };
 
 using RoleTensors = std::array<at::Tensor, kRoleCount>;  // undefined where the segment has no such tensor
+using RoleFlags = std::array<bool, kRoleCount>;
 
 struct SegmentCall {
   const ModelConfig& config;
@@ -32,6 +33,7 @@ struct SegmentCall {
   const RoleTensors& gradients;  // fp32 views; undefined for frozen tensors and in forward
   bool train = true;             // dropout applies
   uint64_t seed = 0;             // of (run seed, step)
+  RoleFlags fresh{};             // gradients that hold nothing yet: overwritten instead of added to (a tied table: by the head alone)
 };
 using Saved = std::vector<at::Tensor>;  // in the order of saved_of()
 

@@ -190,10 +190,16 @@ class Builder {
       const auto at = static_cast<size_t>(g);
       if (contributions_left_[at] == 0) {  // the first contribution of this micro-batch
         contributions_left_[at] = count_contributions(g, m, index);
-        prepare_gradient(at, m);
+        prepare_gradient(at);
       }
     }
-    for (int64_t g : entry.gradients) entry.op.gradients.push_back(full_gradient_[static_cast<size_t>(g)]);
+    // Nothing is zeroed: in the first micro-batch that a buffer serves, contributions overwrite (each tensor has one, but for the table
+    // of a tied head, where the head's comes first).
+    for (size_t i = 0; i < entry.gradients.size(); ++i) {
+      const auto at = static_cast<size_t>(entry.gradients[i]);
+      entry.op.gradients.push_back(full_gradient_[at]);
+      if (places_[at].gradients != kSelf || m == 0) entry.op.fresh |= 1u << i;
+    }
     graph_.ops.push_back(entry.op);
     for (int64_t g : entry.gradients) {
       if (--contributions_left_[static_cast<size_t>(g)] == 0) reduce(static_cast<size_t>(g), m);
@@ -208,18 +214,11 @@ class Builder {
     return count;
   }
 
-  // The full fp32 gradient that kernels add to: the persistent one where a rank keeps it whole, else a step buffer.
-  void prepare_gradient(size_t g, int32_t micro_batch) {
+  // The full fp32 gradient that kernels write: the persistent one where a rank keeps it whole, else a step buffer.
+  void prepare_gradient(size_t g) {
     const GroupPlace& place = places_[g];
     const bool whole = place.gradients == kSelf;
     full_gradient_[g] = whole ? state_.groups[g].gradients : new_buffer("gradient." + place.group->name, DType::Float32, {place.padded});
-    if (whole && micro_batch > 0) return;
-    Op zero;
-    zero.what = what::kZero;
-    zero.group = static_cast<int32_t>(g);
-    zero.micro_batch = micro_batch;
-    zero.outputs = {full_gradient_[g]};
-    graph_.ops.push_back(std::move(zero));
   }
 
   // Rules 4 and 5: to the gradient shard after each micro-batch; after the last one on to the optimizer shard and over the replicas.

@@ -61,13 +61,14 @@ uint64_t StepGraph::fingerprint() const {
 
 namespace {
 
-// Calls visit(buffer, reads, writes) for each buffer that the op touches. Gradients and accumulated outputs are read and written.
+// Calls visit(buffer, reads, writes) for each buffer that the op touches. Gradients and accumulated outputs are read and written;
+// fresh gradients are written.
 template <class Visit>
 void for_each_use(const Op& op, Visit&& visit) {
   for (BufferId b : op.inputs) visit(b, true, false);
   for (BufferId b : op.weights) visit(b, true, false);
-  for (BufferId b : op.gradients) visit(b, true, true);
-  const bool fresh = op.what == what::kForward || op.what == what::kRecompute || op.what == what::kZero || op.what == what::kSwap;
+  for (size_t i = 0; i < op.gradients.size(); ++i) visit(op.gradients[i], (op.fresh >> i & 1u) == 0, true);
+  const bool fresh = op.what == what::kForward || op.what == what::kRecompute || op.what == what::kSwap;
   for (BufferId b : op.outputs) visit(b, !fresh, true);
   // What a forward saves is written; what a backward saved is read; an error-feedback buffer is both.
   const bool saved_is_output = op.what == what::kForward || op.what == what::kRecompute;

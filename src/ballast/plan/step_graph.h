@@ -48,6 +48,7 @@ struct Op {
   Lane lane = kComputeLane;
   int32_t segment = -1, micro_batch = -1, slice = -1, group = -1;
   bool accumulate = false;          // adds to its output instead of overwriting it
+  uint32_t fresh = 0;               // bit i: gradients[i] holds nothing yet; what the op contributes overwrites it
   // A hop runs over the levels (below, level]. `begin` and `part` count elements: of the range [begin, begin + members * part) part j belongs to
   // member j (Topology::hop_members). Copies and codecs move `part` elements.
   int32_t level = -1, below = -1;
@@ -70,7 +71,6 @@ inline constexpr std::string_view kRecompute = "recompute";        // writes `sa
 inline constexpr std::string_view kBackward = "backward";
 inline constexpr std::string_view kHeadTrain = "head_train";       // loss and its gradient in one pass
 inline constexpr std::string_view kHeadLoss = "head_loss";
-inline constexpr std::string_view kZero = "zero";                  // outputs[0] = 0
 inline constexpr std::string_view kCopy = "copy";                  // outputs[0][into_begin, + part) = inputs[0][begin, + part), same codec
 inline constexpr std::string_view kTranscode = "transcode";        // the same from `codec` to `into`; saved[0]: error feedback
 inline constexpr std::string_view kGather = "gather";              // in place on outputs[0], encoded by `codec`
