@@ -15,17 +15,24 @@ double error_of(const at::Tensor& a, const at::Tensor& b) {
 
 class WithMode {
  public:
-  explicit WithMode(Bf16Products mode) : before_(bf16_products()) { set_bf16_products(mode); }
-  ~WithMode() { set_bf16_products(before_); }
+  explicit WithMode(Bf16Products bf16, Fp32Products fp32) : bf16_(bf16_products()), fp32_(fp32_products()) {
+    set_bf16_products(bf16);
+    set_fp32_products(fp32);
+  }
+  ~WithMode() {
+    set_bf16_products(bf16_);
+    set_fp32_products(fp32_);
+  }
 
  private:
-  Bf16Products before_;
+  Bf16Products bf16_;
+  Fp32Products fp32_;
 };
 
 TEST(Product, MatchesDoubleForAllLayouts) {
   at::manual_seed(1);
-  for (Bf16Products mode : {Bf16Products::Converted, Bf16Products::Native}) {
-    const WithMode guard(mode);
+  for (const auto& [bf16, fp32] : {std::pair{Bf16Products::Converted, Fp32Products::Packed}, {Bf16Products::Native, Fp32Products::Blas}}) {
+    const WithMode guard(bf16, fp32);
     for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       for (const auto& [m, k, n] : std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {1, 7, 5}, {5, 1, 7}, {7, 5, 1}, {13, 33, 65}, {64, 64, 64}}) {
         for (int layout = 0; layout < 8; ++layout) {

@@ -14,6 +14,7 @@
 #include "ballast/base/error.h"
 #include "ballast/comm/collectives.h"
 #include "ballast/engine/run.h"
+#include "ballast/optim/sum_of_squares.h"
 
 namespace ballast {
 
@@ -194,7 +195,7 @@ void Engine::agree_on_norm(GraphRun& run) {
     if (rank() >= recipe_.topology.group_size(places_[g].optimizer)) continue;
     const Range gradients = places_[g].shard(recipe_.topology, rank(), places_[g].gradients);
     const Range optimizer = places_[g].shard(recipe_.topology, rank(), places_[g].optimizer);
-    squares.add_squares(memory_.tensor(state.gradients).const_data_ptr<float>() + (optimizer.begin - gradients.begin), optimizer.count);
+    add_squares(squares, memory_.tensor(state.gradients).const_data_ptr<float>() + (optimizer.begin - gradients.begin), optimizer.count);
   }
   std::vector<int64_t> words(2 * ExactSum::kWords + 1);
   const ExactSum::Words squares_words = squares.words(), loss_words = run.loss.words();

@@ -1,14 +1,19 @@
-// Products through the BLAS inside libtorch (sgemm; gemm_bf16bf16f32 and oneDNN where the CPU has bf16 units).
+// Chooses how a product is computed: in panels, or by the BLAS inside libtorch (sgemm; gemm_bf16bf16f32 and oneDNN where the CPU has
+// bf16 units).
 #include "ballast/kernel/gemm.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <limits>
+#include <optional>
+#include <string_view>
 
 #include "ballast/base/error.h"
+#include "ballast/kernel/packed_gemm.h"
 #include "ballast/kernel/vector.h"
 
 // The Fortran interface of the BLAS that libtorch carries: column-major, everything by reference.
@@ -22,17 +27,22 @@ void gemm_bf16bf16f32_(const char* transa, const char* transb, const int* m, con
 namespace ballast::kernel {
 namespace {
 
-Bf16Products detect() {
-  if (const char* wish = std::getenv("BALLAST_BF16_PRODUCTS")) {
-    const std::string text = wish;
-    if (text == "native") return Bf16Products::Native;
-    if (text == "converted") return Bf16Products::Converted;
-    throw Error(ErrorKind::Usage, "unknown way to multiply bf16 matrices")
-        .at("BALLAST_BF16_PRODUCTS")
-        .found(printable(text))
-        .expected("native or converted")
-        .cure("unset it to decide by the CPU");
-  }
+// The choice that an environment variable makes between two words: 0 or 1, or nothing where it is not set.
+std::optional<int> wish_of(const char* variable, const char* what, std::string_view first, std::string_view second) {
+  const char* wish = std::getenv(variable);
+  if (wish == nullptr) return std::nullopt;
+  const std::string text = wish;
+  if (text == first) return 0;
+  if (text == second) return 1;
+  throw Error(ErrorKind::Usage, fmt::format("unknown way to multiply {} matrices", what))
+      .at(variable)
+      .found(printable(text))
+      .expected(fmt::format("{} or {}", first, second))
+      .cure("unset it to decide by the CPU");
+}
+
+Bf16Products detect_bf16() {
+  if (const auto wish = wish_of("BALLAST_BF16_PRODUCTS", "bf16", "native", "converted")) return static_cast<Bf16Products>(*wish);
 #if defined(__x86_64__)
   // CPUID leaf 7: subleaf 1 EAX bit 5 = AVX512_BF16; subleaf 0 EDX bit 22 = AMX-BF16.
   uint32_t eax = 7, ebx = 0, ecx = 1, edx = 0;
@@ -44,8 +54,17 @@ Bf16Products detect() {
 #endif
 }
 
-std::atomic<int>& mode() {
-  static std::atomic<int> value{static_cast<int>(detect())};
+Fp32Products detect_fp32() {
+  if (const auto wish = wish_of("BALLAST_FP32_PRODUCTS", "fp32", "packed", "blas")) return static_cast<Fp32Products>(*wish);
+  return packed_products_are_fastest() ? Fp32Products::Packed : Fp32Products::Blas;
+}
+
+std::atomic<int>& bf16_mode() {
+  static std::atomic<int> value{static_cast<int>(detect_bf16())};
+  return value;
+}
+std::atomic<int>& fp32_mode() {
+  static std::atomic<int> value{static_cast<int>(detect_fp32())};
   return value;
 }
 
@@ -96,13 +115,22 @@ void blas(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, bool ac
   }
 }
 
-at::Tensor widened(const at::Tensor& t) {
-  if (t.scalar_type() == at::kFloat) return t;
-  const bool flip = operand(t).transposed;
-  const at::Tensor source = flip ? t.t() : t;
-  at::Tensor copy = at::empty({source.size(0), source.size(1)}, t.options().dtype(at::kFloat));
-  convert(source, copy);
-  return flip ? copy.t() : copy;
+// The same for operands of any of the two dtypes, in panels.
+void packed(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, bool accumulate) {
+  const auto view = [](const at::Tensor& t) {
+    const Operand o = operand(t);
+    return MatrixOperand{o.data, t.scalar_type() == at::kBFloat16, o.transposed ? 1 : o.ld, o.transposed ? o.ld : 1};
+  };
+  MatrixOperand left = view(a), right = view(b);
+  const Operand result = operand(c);
+  int64_t rows = c.size(0), cols = c.size(1);
+  if (result.transposed) {  // c^T = b^T a^T
+    std::swap(left, right);
+    std::swap(left.row_stride, left.column_stride);
+    std::swap(right.row_stride, right.column_stride);
+    std::swap(rows, cols);
+  }
+  packed_product(left, right, rows, cols, a.size(1), static_cast<float*>(result.data), result.ld, accumulate);
 }
 
 template <class From, class To>
@@ -156,14 +184,14 @@ void fill(const at::Tensor& y, const at::Tensor& bias, const at::Tensor& residua
 
 }  // namespace
 
-Bf16Products bf16_products() { return static_cast<Bf16Products>(mode().load(std::memory_order_relaxed)); }
-void set_bf16_products(Bf16Products value) { mode().store(static_cast<int>(value), std::memory_order_relaxed); }
+Bf16Products bf16_products() { return static_cast<Bf16Products>(bf16_mode().load(std::memory_order_relaxed)); }
+void set_bf16_products(Bf16Products value) { bf16_mode().store(static_cast<int>(value), std::memory_order_relaxed); }
+Fp32Products fp32_products() { return static_cast<Fp32Products>(fp32_mode().load(std::memory_order_relaxed)); }
+void set_fp32_products(Fp32Products value) { fp32_mode().store(static_cast<int>(value), std::memory_order_relaxed); }
 
 at::ScalarType product_dtype(at::ScalarType compute) {
   return bf16_products() == Bf16Products::Native ? compute : at::kFloat;
 }
-
-at::Tensor product_operand(const at::Tensor& t) { return bf16_products() == Bf16Products::Native ? t : widened(t); }
 
 void convert(const at::Tensor& src, const at::Tensor& dst) {
   const int64_t rows = src.size(0), cols = src.size(1);
@@ -196,10 +224,14 @@ void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, bool
     at::mm_out(out, a, b);
     return;
   }
-  const at::Tensor left = widened(a), right = widened(b);
-  if (c.scalar_type() == at::kFloat) return blas(left, right, c, accumulate);
-  at::Tensor wide = at::empty({c.size(0), c.size(1)}, c.options().dtype(at::kFloat));
-  blas(left, right, wide, false);
+  const bool both_fp32 = a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat;
+  const auto into = [&](const at::Tensor& wide, bool add) {
+    if (both_fp32 && fp32_products() == Fp32Products::Blas) blas(a, b, wide, add);
+    else packed(a, b, wide, add);
+  };
+  if (c.scalar_type() == at::kFloat) return into(c, accumulate);
+  const at::Tensor wide = at::empty({c.size(0), c.size(1)}, c.options().dtype(at::kFloat));
+  into(wide, false);
   convert(wide, c);
 }
 

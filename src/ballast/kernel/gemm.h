@@ -6,19 +6,23 @@
 
 namespace ballast::kernel {
 
-// How products of bf16 matrices are computed. Native: by the CPU's bf16 units (AVX-512 bf16 or AMX). Converted: operands
-// are widened to fp32, which is exact, and multiplied by sgemm: without such units the bf16 kernels of ATen ran at 1 to 18
-// GFLOP/s where sgemm reached 150 to 180 (AVX2, 2 cores). Both round only when a result is stored as bf16.
+// How products of bf16 matrices are computed. Native: by the CPU's bf16 units (AVX-512 bf16 or AMX). Converted: by
+// packed_gemm.h, which widens operands on the way into its panels, at the speed of fp32: without such units the bf16 kernels of
+// ATen ran at 1 to 18 GFLOP/s where fp32 reached 150 to 180 (AVX2, 2 cores). Both round only when a result is stored as bf16.
 enum class Bf16Products { Native, Converted };
 // Decided once per process by the CPU's flags; BALLAST_BF16_PRODUCTS=native|converted in the environment overrides it.
 Bf16Products bf16_products();
 // For tests: the other path.
 void set_bf16_products(Bf16Products mode);
 
+// How products of fp32 matrices are computed: by packed_gemm.h or by the BLAS inside libtorch, which was slower on AVX2 (by 1.0 to 1.6
+// with the shapes of a GPT-2 of 124M on Zen 3) and has AVX-512 where the CPU does. BALLAST_FP32_PRODUCTS=packed|blas overrides it.
+enum class Fp32Products { Packed, Blas };
+Fp32Products fp32_products();
+void set_fp32_products(Fp32Products mode);
+
 // The dtype in which a temporary that feeds a product should be made for a model of dtype `compute`.
 at::ScalarType product_dtype(at::ScalarType compute);
-// `t` in that dtype: itself where nothing has to be converted, else an fp32 copy. For operands of several products.
-at::Tensor product_operand(const at::Tensor& t);
 
 // c = a b, or c += a b. 2-D views, each with unit stride along one dimension, of fp32 or bf16; accumulate needs an fp32 c.
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, bool accumulate = false);

@@ -60,10 +60,10 @@ void backward_weight(const SegmentCall& call, const at::Tensor& x, const at::Ten
                                  segment::adds(call, weight_role, bias_role));
 }
 
-// dy after the dropout of `place`, as an operand of products.
+// dy after the dropout of `place`.
 at::Tensor upper_operand(const SegmentCall& call, const at::Tensor& dy, DropoutPlace::Kind place) {
   const double p = residual_dropout(call);
-  if (p == 0) return kernel::product_operand(dy);
+  if (p == 0) return dy;
   const at::Tensor masked = temporary(dy, dy.size(1));
   segment::dropout(call, dy, masked, place, p);
   return masked;

@@ -12,10 +12,10 @@ namespace {
 
 Role head_role(const ModelConfig& config) { return config.tied_head ? Role::TokenEmbedding : Role::HeadWeight; }
 
-// Runs f(first, rows) over the vocabulary: whole for an fp32 head, in blocks where a bf16 one is converted.
+// Runs f(first, rows) over the vocabulary: whole, or in blocks where gradients of logits are rounded for bf16 units.
 template <class F>
 void over_vocabulary(const at::Tensor& head, F&& f) {
-  const int64_t vocab = head.size(0), block = head.scalar_type() == at::kFloat ? vocab : kHeadVocabBlock;
+  const int64_t vocab = head.size(0), block = kernel::product_dtype(head.scalar_type()) == at::kFloat ? vocab : kHeadVocabBlock;
   for (int64_t first = 0; first < vocab; first += block) f(first, std::min(block, vocab - first));
 }
 

@@ -118,9 +118,8 @@ void project_backward(const SegmentCall& call, const at::Tensor& x, const Saved&
   {
     const at::Tensor n = normed(call, x, stats);
     for (size_t i = 0; i < 3; ++i) {
-      const at::Tensor d = kernel::product_operand(upper[i]);
-      kernel::linear_backward_input(d, parts[i].weight, config.transposed, dn, i > 0);
-      kernel::linear_backward_weight(n, d, config.transposed, parts[i].weight_gradient, parts[i].bias_gradient, parts[i].adds);
+      kernel::linear_backward_input(upper[i], parts[i].weight, config.transposed, dn, i > 0);
+      kernel::linear_backward_weight(n, upper[i], config.transposed, parts[i].weight_gradient, parts[i].bias_gradient, parts[i].adds);
     }
   }
   kernel::norm_backward(x, stats.mean, stats.rstd, weight(call, Role::Norm1Weight), dn, dx, true, gradient(call, Role::Norm1Weight),

@@ -52,10 +52,9 @@ int64_t scratch_bytes(SegmentKind kind, const ModelConfig& config, int64_t token
   if (tokens == 0) return 0;
   const int64_t hidden = config.hidden, query = config.query_width(), kv = config.kv_width(), inner = config.intermediate;
   const int64_t d = config.head_dim;
-  // In floats. A model in bf16 is counted as on CPUs without bf16 units, where operands of products are widened.
+  // In floats. A model in bf16 is counted as on CPUs without bf16 units, where results of products are fp32 before they are rounded.
   const bool narrow = compute != DType::Float32;
   const auto widened = [&](int64_t elements) { return narrow ? elements : 0; };
-  const auto product = [&](int64_t rows, int64_t in, int64_t out) { return widened(in * out + rows * std::max(in, out)); };
   const int64_t slack = 4096 + 2 * tokens;  // statistics, small tensors, rounding to allocation units
   const int64_t dropped = config.dropout_residual > 0 || config.dropout_embedding > 0 ? tokens * hidden : 0;
   int64_t floats = 0;
@@ -64,8 +63,7 @@ int64_t scratch_bytes(SegmentKind kind, const ModelConfig& config, int64_t token
     case SegmentKind::Project: {
       const int64_t rope = config.positions == PositionKind::Rope ? tokens * d : 0;
       const int64_t head_statistics = config.qk_norm ? tokens * config.heads : 0;
-      const int64_t products = tokens * hidden * (backward ? 2 : 1) + std::max(product(tokens, hidden, query), product(tokens, hidden, kv)) +
-                               (backward ? widened(tokens * query) : 0);
+      const int64_t products = tokens * hidden * (backward ? 2 : 1) + (backward ? 0 : widened(tokens * std::max(query, kv)));
       floats = std::max({products, rope, head_statistics});
       break;
     }
@@ -77,20 +75,19 @@ int64_t scratch_bytes(SegmentKind kind, const ModelConfig& config, int64_t token
     }
     case SegmentKind::Finish:
       if (backward) {
-        const int64_t down = widened(tokens * hidden) + dropped + (config.gated ? 3 : 2) * tokens * inner + product(tokens, inner, hidden);
-        const int64_t up = 2 * tokens * hidden + (config.gated ? 2 : 1) * tokens * inner + product(tokens, inner, hidden);
-        const int64_t output = tokens * hidden + product(tokens, query, hidden);
+        const int64_t down = dropped + (config.gated ? 3 : 2) * tokens * inner;
+        const int64_t up = 2 * tokens * hidden + (config.gated ? 2 : 1) * tokens * inner;
+        const int64_t output = dropped + widened(tokens * query);
         floats = std::max({down, up, output});
       } else {
-        floats = std::max({product(tokens, query, hidden) + widened(tokens * hidden), tokens * hidden + product(tokens, hidden, inner),
-                           tokens * inner + product(tokens, inner, hidden) + widened(tokens * hidden)});
+        floats = std::max({widened(tokens * hidden), tokens * hidden + widened(tokens * inner), tokens * inner + widened(tokens * hidden)});
       }
       break;
     case SegmentKind::Head: {
       // Not head_chunk_rows(tokens): fewer trained rows can make fewer, larger chunks.
       const int64_t rows = std::min(tokens, head_chunk_limit(config.vocab_size));
       const int64_t block = std::min(kHeadVocabBlock, config.vocab_size);
-      floats = rows * config.vocab_size + 4 * rows * hidden + widened(block * (hidden + rows));
+      floats = rows * config.vocab_size + 4 * rows * hidden + widened((block * rows + 1) / 2);
       break;
     }
   }

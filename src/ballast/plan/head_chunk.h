@@ -6,7 +6,7 @@
 namespace ballast {
 
 constexpr int64_t kHeadChunkBytes = int64_t{64} << 20;  // of fp32 logits
-constexpr int64_t kHeadVocabBlock = 8192;               // rows of a bf16 head that are converted at a time
+constexpr int64_t kHeadVocabBlock = 8192;               // columns of logits whose gradient is rounded to bf16 at a time, for bf16 units
 
 // The most rows of a chunk: kHeadChunkBytes of logits, in sixteens, at least one sixteen.
 inline int64_t head_chunk_limit(int64_t vocab) { return std::max<int64_t>(16, kHeadChunkBytes / (4 * vocab) / 16 * 16); }

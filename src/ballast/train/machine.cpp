@@ -68,7 +68,8 @@ std::vector<std::string> cpu_flags() {
 }
 
 std::string cpu_path() {
-  return at::get_cpu_capability() + ", bf16 products " + (kernel::bf16_products() == kernel::Bf16Products::Native ? "native" : "converted to fp32");
+  return at::get_cpu_capability() + ", fp32 products " + (kernel::fp32_products() == kernel::Fp32Products::Packed ? "in panels" : "by the BLAS") +
+         ", bf16 products " + (kernel::bf16_products() == kernel::Bf16Products::Native ? "native" : "in panels, widened to fp32");
 }
 
 }  // namespace ballast
