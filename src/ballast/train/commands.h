@@ -82,9 +82,10 @@ struct InspectOptions {
 int run_inspect(const InspectOptions& options);
 
 struct BenchOptions {
-  std::string name;                    // train, gemm, data, ...
+  std::string name;                    // train, gemm, partition, ...
   std::vector<std::string> overrides;  // "batch=4", "model.preset=gpt2-124m"
   int64_t ranks = 0;                   // like ranks=N
+  bool convergence = false, errors = false;  // of the benchmark `partition`
   bool json = false;
 };
 int run_bench(const BenchOptions& options);

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "ballast/plan/summary.h"
+#include "ballast/train/machine.h"
 #include "ballast/base/check.h"
 #include "ballast/base/error.h"
 #include "ballast/base/files.h"
@@ -85,6 +87,14 @@ Recipe make_recipe(const RunConfig& config, const ModelConfig& model, const Topo
   recipe.recompute_every = config.train.recompute == RunConfig::Recompute::None ? 0 : config.train.recompute_every;
   recipe.prefetch = std::max<int64_t>(1, config.train.prefetch);
   return recipe;
+}
+
+void choose_prefetch(const RunConfig& config, const Layout& layout, Communicator& communicator, Recipe& recipe) {
+  if (config.train.prefetch != 0) return;
+  const int64_t mine = memory_per_rank(communicator);
+  std::vector<int64_t> all(static_cast<size_t>(communicator.size()));
+  communicator.all_gather_fixed(&mine, sizeof mine, all.data(), "memory");
+  recipe.prefetch = prefetch_that_fits(recipe, layout, *std::min_element(all.begin(), all.end()));
 }
 
 int64_t sequence_limit(const RunConfig& config, const ModelConfig& model) {

@@ -33,6 +33,9 @@ ModelSource open_model_folder(const std::filesystem::path& folder);
 // Everything constant of the run but the data.
 Recipe make_recipe(const RunConfig& config, const ModelConfig& model, const Topology& topology);
 
+// Sets the recipe's prefetch where the configuration leaves it to the memory; a host may have less than this one, so all ranks agree.
+void choose_prefetch(const RunConfig& config, const Layout& layout, Communicator& communicator, Recipe& recipe);
+
 // The length limit of a sequence: data.sequence.max_tokens, or the model's positions. Throws Error(Usage) if the model has fewer.
 int64_t sequence_limit(const RunConfig& config, const ModelConfig& model);
 // batch.micro_tokens, or the sequence limit. Throws Error(Usage) if a sequence would not fit.

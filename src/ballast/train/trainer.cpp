@@ -64,14 +64,9 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
   const int64_t expected = std::max<int64_t>(1, (config_.batch.tokens + limits_.ranks * limits_.micro_tokens - 1) / (limits_.ranks * limits_.micro_tokens));
   const int64_t sequence = std::min(sequence_limit(config_, model_.config), limits_.micro_tokens);
   const Layout assumed = assumed_layout(limits_.ranks, expected, limits_.micro_tokens, sequence);
-  const int64_t memory = memory_per_rank(communicator_);
-  if (config_.train.prefetch == 0) {  // hosts may differ: the least memory decides for all
-    std::vector<int64_t> all(static_cast<size_t>(communicator_.size()));
-    communicator_.all_gather_fixed(&memory, sizeof memory, all.data(), "memory");
-    recipe_.prefetch = prefetch_that_fits(recipe_, assumed, *std::min_element(all.begin(), all.end()));
-  }
+  choose_prefetch(config_, assumed, communicator_, recipe_);
   const PlanSummary summary = summarize(recipe_, assumed);
-  require_fit(summary, recipe_, assumed, memory);
+  require_fit(summary, recipe_, assumed, memory_per_rank(communicator_));
 
   engine_ = std::make_unique<Engine>(recipe_, communicator_, EngineOptions{config_.run.seed, options_.threads, config_.optimizer.spec});
   std::optional<CheckpointHandle> checkpoint;
@@ -220,7 +215,6 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
   }
   elapsed_s_ += mine.step_s;
   if (!main_rank()) return stop;
-  if (!result.updated) log_warning("step {} is skipped: loss {}, gradient norm {}{}", step.step, result.loss, result.grad_norm, result.nonfinite);
 
   StepMetrics metrics;
   metrics.step = step.step;
@@ -255,7 +249,7 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
   metrics.mfu = peak_flops_ > 0 ? flops / mine.step_s / peak_flops_ : 0;
   folder_->append(metrics);
   progress_->update(metrics);
-  if (metrics.skipped) progress_->message(fmt::format("step {}: loss or gradient not finite, the update was left out", step.step));
+  if (metrics.skipped) progress_->message(fmt::format("step {}: loss or gradient not finite{}; the update was left out", step.step, result.nonfinite));
   last_ = metrics;
   return stop;
 }
