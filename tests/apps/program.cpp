@@ -1,13 +1,17 @@
 #include "tests/apps/program.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -26,6 +30,18 @@ std::string content(const std::filesystem::path& path) {
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+int free_port() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  const bool named = ::bind(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 && ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0;
+  ::close(fd);
+  if (!named) throw std::runtime_error("there is no free port");
+  return ntohs(address.sin_port);
 }
 
 }  // namespace
@@ -82,6 +98,22 @@ Printed Program::wait(double seconds) {
 }
 
 Printed run_program(const std::vector<std::string>& arguments, const std::filesystem::path& folder) { return Program(arguments, folder).wait(); }
+
+std::vector<Printed> run_ranks(const std::vector<std::vector<std::string>>& arguments, const std::filesystem::path& folder) {
+  const std::string ranks = std::to_string(arguments.size()), port = std::to_string(free_port());
+  const std::pair<const char*, std::string> common[] = {{"WORLD_SIZE", ranks}, {"LOCAL_WORLD_SIZE", ranks}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
+  std::vector<std::unique_ptr<Program>> programs;
+  for (const auto& [name, value] : common) ::setenv(name, value.c_str(), 1);
+  for (size_t rank = 0; rank < arguments.size(); ++rank) {
+    for (const char* name : {"RANK", "LOCAL_RANK"}) ::setenv(name, std::to_string(rank).c_str(), 1);
+    programs.push_back(std::make_unique<Program>(arguments[rank], folder));
+  }
+  for (const char* name : {"RANK", "LOCAL_RANK"}) ::unsetenv(name);
+  for (const auto& [name, value] : common) ::unsetenv(name);
+  std::vector<Printed> printed;
+  for (const auto& program : programs) printed.push_back(program->wait());
+  return printed;
+}
 
 Workplace::Workplace() : path_(fresh_path("")) { std::filesystem::create_directories(path_); }
 Workplace::~Workplace() {

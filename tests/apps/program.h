@@ -33,6 +33,9 @@ class Program {
 
 Printed run_program(const std::vector<std::string>& arguments, const std::filesystem::path& folder = ".");
 
+// As many ranks as there are lists of arguments, each with its own, in the environment that torchrun gives.
+std::vector<Printed> run_ranks(const std::vector<std::vector<std::string>>& arguments, const std::filesystem::path& folder = ".");
+
 // A fresh folder for one test, removed at its end.
 class Workplace {
  public:

@@ -227,5 +227,23 @@ TEST_F(Training, EvalOfRunModelAndExportAgree) {
   EXPECT_NEAR(loss({"eval", "exported", "data.eval=[eval.jsonl]", "data.sequence.max_tokens=64", "--json", "--ranks", "2", "placement=zero3"}), of_run, 1e-6 * of_run);
 }
 
+TEST_F(Training, ARankWithAnotherTopologyIsRefused) {
+  const auto command = [](const std::string& topology) { return std::vector<std::string>{"train", "c.yaml", "run.dir=r", "topology=" + topology}; };
+  // Other rates alone: the tree is the same, but a plan may depend on them.
+  for (const std::string other : {"{node: {size: 2, bandwidth: 2Gbit}}", "{pair: {size: 2, bandwidth: 1Gbit}}"}) {
+    const auto ended = run_ranks({command("{node: {size: 2, bandwidth: 1Gbit}}"), command(other)}, place_.path());
+    for (const Printed& rank : ended) {
+      EXPECT_EQ(rank.code, 5) << rank.errors;
+      EXPECT_THAT(rank.errors, HasSubstr("rank 0 and rank 1 were started differently: 'configuration key topology' differs"));
+      EXPECT_THAT(rank.errors, HasSubstr(other));
+    }
+    EXPECT_FALSE(std::filesystem::exists(place_.path() / "r" / "metrics.jsonl"));
+  }
+  // Another number of ranks does not even fit the launcher.
+  const auto ended = run_ranks({command("{node: 2}"), command("{node: 3}")}, place_.path());
+  EXPECT_EQ(ended[1].code, 2) << ended[1].errors;
+  EXPECT_NE(ended[0].code, 0);
+}
+
 }  // namespace
 }  // namespace ballast::testing
