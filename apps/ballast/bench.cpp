@@ -10,7 +10,7 @@ void add_bench(CLI::App& app, Chosen& chosen) {
   verb->add_option("NAME", options->name, "What to measure; an unknown name lists all")->required()->option_text(" ");
   verb->add_option("SETTINGS", options->overrides,
                    "train takes model.preset=..., batch=B, seq=T [tokens], precision=bf16|fp32, threads=N, steps=K, "
-                   "ranks=R, placement=..., topology=...; partition also placements=LIST, turns=N, seeds=N")
+                   "ranks=R, placement=..., topology=...; links takes topology=...; partition also placements=LIST, turns=N, seeds=N")
       ->option_text("key=value ...");
   verb->add_option("--ranks", options->ranks, "Like ranks=N; 0: one, or as the topology says")
       ->check(CLI::Range(int64_t{0}, int64_t{100'000'000}))

@@ -7,6 +7,7 @@
 
 #include "ballast/base/error.h"
 #include "ballast/train/commands.h"
+#include "ballast/train/link_report.h"
 #include "ballast/train/machine.h"
 #include "ballast/train/process.h"
 #include "ballast/train/verb_bench.h"
@@ -38,7 +39,7 @@ struct Bench {
   const char* name;
   int (*run)(const BenchOptions&);
 };
-constexpr Bench kBenches[] = {{"train", bench_train}, {"gemm", bench_gemm}, {"partition", bench_partition}, {"codecs", bench_codecs}};
+constexpr Bench kBenches[] = {{"train", bench_train}, {"gemm", bench_gemm}, {"partition", bench_partition}, {"codecs", bench_codecs}, {"links", bench_links}};
 
 }  // namespace
 
