@@ -1,13 +1,13 @@
 // Exchange rates by back end, ranks and message size: every rank sends to the next and receives from the one before.
 // Also collectives, the control plane and codecs. A thread of the benchmark is a rank; Gloo's ranks talk over loopback
-// TCP as processes do.
+// TCP as processes do, those of shared memory map it as processes do.
 #include <benchmark/benchmark.h>
 
 #include <numeric>
 #include <thread>
 
 #include "ballast/comm/collectives.h"
-#include "ballast/comm/gloo.h"
+#include "ballast/comm/processes.h"
 
 namespace ballast {
 namespace {
@@ -18,7 +18,7 @@ void set_up_in_process(const benchmark::State& state) {
   communicators = make_in_process(Topology::flat(state.threads()));
 }
 
-void set_up_gloo(const benchmark::State& state) {
+void set_up_processes(const benchmark::State& state, ProcessRoutes routes) {
   const int ranks = state.threads();
   static int port = 21000;
   ++port;
@@ -32,11 +32,16 @@ void set_up_gloo(const benchmark::State& state) {
       me.ranks = me.local_ranks = ranks;
       me.master = "127.0.0.1";
       me.port = port;
-      communicators[static_cast<size_t>(rank)] = make_gloo(Topology::flat(ranks), me);
+      ProcessOptions options;
+      options.routes = routes;
+      communicators[static_cast<size_t>(rank)] = make_processes(Topology::flat(ranks), me, options);
     });
   }
   for (std::thread& thread : threads) thread.join();
 }
+
+void set_up_gloo(const benchmark::State& state) { set_up_processes(state, ProcessRoutes::Gloo); }
+void set_up_shm(const benchmark::State& state) { set_up_processes(state, ProcessRoutes::Shm); }
 
 void tear_down(const benchmark::State&) {
   // At once, as processes do: rank 0 waits for the goodbyes of the others.
@@ -70,6 +75,16 @@ void reduce(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * part * 4 * ranks);
 }
 
+void gather_all(benchmark::State& state) {
+  Communicator& communicator = *communicators[static_cast<size_t>(state.thread_index())];
+  const int64_t rank = communicator.rank(), ranks = communicator.size(), part = state.range(0) / ranks;
+  std::vector<int64_t> members(static_cast<size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  std::vector<char> whole(static_cast<size_t>(part * ranks), 1);
+  for (auto _ : state) gather(communicator, {members, rank, 1, {"bench", 0}}, whole.data(), part);
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * part * ranks);
+}
+
 void sum(benchmark::State& state) {
   Communicator& communicator = *communicators[static_cast<size_t>(state.thread_index())];
   const std::vector<int64_t> mine{1, 2, 3};
@@ -99,10 +114,16 @@ void codec(benchmark::State& state, const char* name) {
       ->UseRealTime()
 BALLAST_BENCH(exchange, in_process)->Arg(8)->Arg(4 << 10)->Arg(64 << 10)->Arg(1 << 20)->Arg(16 << 20);
 BALLAST_BENCH(exchange, gloo)->Arg(8)->Arg(4 << 10)->Arg(64 << 10)->Arg(1 << 20)->Arg(16 << 20);
-BALLAST_BENCH(reduce, in_process)->Arg(64 << 10)->Arg(4 << 20);
-BALLAST_BENCH(reduce, gloo)->Arg(64 << 10)->Arg(4 << 20);
+BALLAST_BENCH(exchange, shm)->Arg(8)->Arg(4 << 10)->Arg(64 << 10)->Arg(1 << 20)->Arg(16 << 20);
+BALLAST_BENCH(reduce, in_process)->Arg(64 << 10)->Arg(4 << 20)->Arg(32 << 20);
+BALLAST_BENCH(reduce, gloo)->Arg(64 << 10)->Arg(4 << 20)->Arg(32 << 20);
+BALLAST_BENCH(reduce, shm)->Arg(64 << 10)->Arg(4 << 20)->Arg(32 << 20);
+BALLAST_BENCH(gather_all, in_process)->Arg(64 << 10)->Arg(32 << 20);
+BALLAST_BENCH(gather_all, gloo)->Arg(64 << 10)->Arg(32 << 20);
+BALLAST_BENCH(gather_all, shm)->Arg(64 << 10)->Arg(32 << 20);
 BALLAST_BENCH(sum, in_process);
 BALLAST_BENCH(sum, gloo);
+BALLAST_BENCH(sum, shm);
 BENCHMARK_CAPTURE(codec, fp32, "fp32")->Arg(1 << 12)->Arg(1 << 22);
 BENCHMARK_CAPTURE(codec, bf16, "bf16")->Arg(1 << 12)->Arg(1 << 22);
 BENCHMARK_CAPTURE(codec, fp16, "fp16")->Arg(1 << 12)->Arg(1 << 22);

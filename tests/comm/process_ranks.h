@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -41,7 +42,7 @@ struct Ended {
 class ProcessRank {
  public:
   ProcessRank(const std::string& role, const std::map<std::string, std::string>& extra) {
-    static int next = 0;
+    static std::atomic<int> next{0};
     path_ = "/tmp/ballast_test_" + std::to_string(getpid()) + "_" + std::to_string(next++) + ".out";
     std::vector<std::string> environment;
     for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
@@ -91,7 +92,8 @@ class ProcessRank {
 
 // `ranks` processes in one role. `absent` is not started; `stopped` is expected to stop itself and is killed once the
 // others have ended.
-inline std::vector<Ended> run_processes(int ranks, const std::string& role, int absent = -1, int stopped = -1) {
+inline std::vector<Ended> run_processes(int ranks, const std::string& role, int absent = -1, int stopped = -1,
+                                        const std::string& route = "auto") {
   int port = 0;
   const int fd = take_port(port, false);
   close(fd);
@@ -99,6 +101,7 @@ inline std::vector<Ended> run_processes(int ranks, const std::string& role, int 
   for (int rank = 0; rank < ranks; ++rank) {
     if (rank == absent) continue;
     started.emplace_back(rank, ProcessRank(role, {{"RANK", std::to_string(rank)},
+                                                  {"BALLAST_TEST_ROUTE", route},
                                                   {"WORLD_SIZE", std::to_string(ranks)},
                                                   {"LOCAL_RANK", std::to_string(rank)},
                                                   {"LOCAL_WORLD_SIZE", std::to_string(ranks)},

@@ -1,6 +1,10 @@
-// Real processes over Gloo and under the launcher: values, and every way in which a rank can be lost.
+// Real processes over TCP, shared memory and both, and under the launcher: values, and every way in which a rank can be
+// lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
 
 #include "tests/comm/process_ranks.h"
 
@@ -28,27 +32,41 @@ void expect_named(const std::vector<Ended>& ended, size_t lost) {
   }
 }
 
-class GlooValues : public testing::TestWithParam<int> {};
-TEST_P(GlooValues, CollectivesLanesAndAgreementsHaveTheRightValues) {
-  expect_all_well(run_processes(GetParam(), "values"));
-}
-INSTANTIATE_TEST_SUITE_P(Ranks, GlooValues, testing::Values(2, 3, 4));
+// The cases that hold whatever the messages go through: TCP, shared memory, or both, by peer.
+class Processes : public testing::TestWithParam<const char*> {
+ protected:
+  std::vector<Ended> run(int ranks, const std::string& role, int absent = -1, int stopped = -1) {
+    return run_processes(ranks, role, absent, stopped, GetParam());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Routes, Processes, testing::Values("gloo", "shm", "mixed"),
+                         [](const auto& info) { return std::string(info.param); });
 
-TEST(Gloo, AKilledRankIsNamedByAllOthers) {
-  const auto ended = run_processes(4, "die");
+TEST_P(Processes, CollectivesLanesAndAgreementsHaveTheRightValues) {
+  for (const int ranks : {2, 3, 4}) expect_all_well(run(ranks, "values"));
+}
+
+TEST_P(Processes, MessagesOfAllSizesAndLanesArriveWhole) {
+  for (const int ranks : {2, 4}) expect_all_well(run(ranks, "sizes"));
+}
+
+TEST_P(Processes, AMessageThatNobodyTakesYetStandsInNobodysWay) { expect_all_well(run(3, "crossed")); }
+
+TEST_P(Processes, AKilledRankIsNamedByAllOthers) {
+  const auto ended = run(4, "die");
   EXPECT_EQ(ended[2].code, -SIGKILL);
   expect_named(ended, 2);
 }
 
-TEST(Gloo, AStoppedRankIsNamedByAllOthers) { expect_named(run_processes(4, "stop", -1, 2), 2); }
+TEST_P(Processes, AStoppedRankIsNamedByAllOthers) { expect_named(run(4, "stop", -1, 2), 2); }
 
-TEST(Gloo, TheLossOfTheRankThatKeepsTheStoreIsNamedToo) {
-  expect_named(run_processes(3, "die-0"), 0);
-  expect_named(run_processes(3, "stop-0", -1, 0), 0);
+TEST_P(Processes, TheLossOfTheRankThatKeepsTheStoreIsNamedToo) {
+  expect_named(run(3, "die-0"), 0);
+  expect_named(run(3, "stop-0", -1, 0), 0);
 }
 
-TEST(Gloo, ARankThatFailsTellsTheOthersWhy) {
-  const auto ended = run_processes(3, "fail");
+TEST_P(Processes, ARankThatFailsTellsTheOthersWhy) {
+  const auto ended = run(3, "fail");
   EXPECT_EQ(ended[1].code, 7) << ended[1].text;
   for (const size_t rank : {0, 2}) {
     EXPECT_EQ(ended[rank].code, kPeerLost) << ended[rank].text;
@@ -58,17 +76,67 @@ TEST(Gloo, ARankThatFailsTellsTheOthersWhy) {
   }
 }
 
-TEST(Gloo, ALateRankIsWaitedFor) { expect_all_well(run_processes(3, "late")); }
+TEST_P(Processes, ALateRankIsWaitedFor) { expect_all_well(run(3, "late")); }
 
-TEST(Gloo, ARankThatNeverComesIsNamed) {
-  const auto ended = run_processes(3, "meet", 1);
+TEST_P(Processes, ARankThatNeverComesIsNamed) {
+  const auto ended = run(3, "meet", 1);
   for (const size_t rank : {0, 2}) {
     EXPECT_EQ(ended[rank].code, kPeerLost) << ended[rank].text;
     EXPECT_THAT(ended[rank].text, HasSubstr("rank 1 did not come within 3 s"));
   }
 }
 
-TEST(Gloo, APortInUseIsSaid) {
+// Names in /dev/shm and local sockets that are bound to a name of ours.
+std::set<std::string> names_in_use() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) names.insert(entry.path());
+  std::ifstream sockets("/proc/net/unix");
+  for (std::string line; std::getline(sockets, line);) {
+    const size_t at = line.find("@ballast-");
+    if (at != std::string::npos) names.insert(line.substr(at));
+  }
+  return names;
+}
+
+TEST(SharedMemory, LeavesNothingBehindHoweverItsRanksEnd) {
+  const std::set<std::string> before = names_in_use();
+  expect_all_well(run_processes(3, "late", -1, -1, "shm"));
+  expect_named(run_processes(3, "die-0", -1, -1, "shm"), 0);
+  for (const std::string& name : names_in_use()) EXPECT_TRUE(before.contains(name)) << name;
+}
+
+TEST(SharedMemory, TwoRunsAtOnceDoNotMeet) {
+  std::vector<Ended> one, other;
+  std::thread at_once([&] { one = run_processes(2, "sizes", -1, -1, "shm"); });
+  other = run_processes(2, "sizes", -1, -1, "shm");
+  at_once.join();
+  expect_all_well(one);
+  expect_all_well(other);
+}
+
+TEST(SharedMemory, ARankThatTheSystemRefusesTurnsAllToTcpWithAWarningOrAnError) {
+  const auto ended = run_processes(3, "refused", -1, -1, "refused");
+  expect_all_well(ended);
+  EXPECT_THAT(ended[0].text, HasSubstr("no shared memory between the ranks of one host: they talk over TCP"));
+  EXPECT_THAT(ended[0].text,
+              HasSubstr("rank 1: cannot reserve 140 KiB of memory shared between processes: File too large"));
+  for (const Ended& each : run_processes(3, "refused", -1, -1, "shm")) {
+    EXPECT_EQ(each.code, 8) << each.text;
+    EXPECT_THAT(each.text, HasSubstr("no shared memory between the ranks of one host"));
+    EXPECT_THAT(each.text,
+                HasSubstr("rank 1: cannot reserve 140 KiB of memory shared between processes: File too large"));
+  }
+}
+
+TEST(SharedMemory, RanksOfSeveralHostsAreRefusedWhereItIsDemanded) {
+  for (const Ended& ended : run_processes(2, "meet", -1, -1, "shm-apart")) {
+    EXPECT_EQ(ended.code, 2) << ended.text;
+    EXPECT_THAT(ended.text, HasSubstr("ranks on several hosts have no shared memory"));
+    EXPECT_THAT(ended.text, HasSubstr("comm.backend=auto"));
+  }
+}
+
+TEST(Meeting, APortInUseIsSaid) {
   int port = 0;
   const int fd = take_port(port, true);
   ProcessRank process("meet", {{"RANK", "0"},
@@ -83,7 +151,7 @@ TEST(Gloo, APortInUseIsSaid) {
   EXPECT_THAT(ended.text, HasSubstr("rank 0 cannot listen on port " + std::to_string(port)));
 }
 
-TEST(Gloo, AnUnknownInterfaceIsRefusedWithTheList) {
+TEST(Meeting, AnUnknownInterfaceIsRefusedWithTheList) {
   int port = 0;
   close(take_port(port, false));
   ProcessRank process("meet", {{"RANK", "0"},

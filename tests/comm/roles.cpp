@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <numeric>
 #include <thread>
 
@@ -13,14 +15,14 @@
 #include "ballast/base/error.h"
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/collectives.h"
-#include "ballast/comm/gloo.h"
 #include "ballast/comm/launcher.h"
+#include "ballast/comm/processes.h"
 
 namespace ballast {
 namespace {
 
-GlooOptions with_deadline(int milliseconds) {
-  GlooOptions options;
+ProcessOptions with_deadline(int milliseconds) {
+  ProcessOptions options;
   options.common.deadline = std::chrono::milliseconds(milliseconds);
   return options;
 }
@@ -29,12 +31,26 @@ struct World {
   Membership membership = detect_membership(process_environment());
   std::unique_ptr<Communicator> communicator;
   explicit World(int deadline_ms, int64_t longest_message = int64_t{1} << 30) {
-    GlooOptions options = with_deadline(deadline_ms);
+    ProcessOptions options = with_deadline(deadline_ms);
     options.common.longest_message = longest_message;
     const int64_t ranks = membership.ranks;
+    const char* wanted = std::getenv("BALLAST_TEST_ROUTE");
+    const std::string route = wanted != nullptr ? wanted : "auto";
+    if (route == "gloo") options.routes = ProcessRoutes::Gloo;
+    if (route == "shm" || route == "shm-apart") options.routes = ProcessRoutes::Shm;
+    // Two hosts, one of them with every second rank: pairs of one host and of two in every exchange.
+    if (route == "mixed" || route == "shm-apart") options.host = membership.rank % 2 == 0 ? "even" : "odd";
+    options.ring_bytes = 64 << 10;
     const Topology topology =
         ranks % 2 == 0 ? Topology({{"pair", 2, {}, {}}, {"node", ranks / 2, {}, {}}}) : Topology::flat(ranks);
-    communicator = make_gloo(topology, membership, options);
+    communicator = make_processes(topology, membership, options);
+    const std::map<std::string, std::string> names{{"auto", "shm"},
+                                                   {"shm", "shm"},
+                                                   {"mixed", ranks > 2 ? "shm+gloo" : "gloo"},
+                                                   {"gloo", "gloo"},
+                                                   {"refused", "gloo"}};
+    const std::string name = names.at(route);
+    BALLAST_CHECK(communicator->name() == name, "{} is not {}", communicator->name(), name);
   }
 };
 
@@ -102,6 +118,93 @@ int values() {
   return 0;
 }
 
+char byte_of(int64_t from, int64_t to, int64_t message, int64_t at) {
+  return static_cast<char>(at * 7 + at / 251 + from * 31 + to * 17 + message * 57);
+}
+
+// Every size between all, two messages to each; then lanes whose tags come in another order at every rank.
+int sizes() {
+  World world(60000, 3 << 20);
+  Communicator& communicator = *world.communicator;
+  const int64_t rank = communicator.rank(), ranks = communicator.size();
+  const auto swap = [&](int64_t bytes, uint64_t tag) {
+    std::vector<std::vector<char>> out, in;
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    for (int64_t peer = 0; peer < ranks; ++peer) {
+      for (int64_t message = 0; message < 2; ++message) {
+        const int64_t length = bytes * (message + 1);
+        std::vector<char>& data = out.emplace_back(static_cast<size_t>(length));
+        for (int64_t i = 0; i < length; ++i)
+          data[static_cast<size_t>(i)] = byte_of(rank, peer, message + static_cast<int64_t>(tag), i);
+        in.emplace_back(static_cast<size_t>(length));
+        sends.push_back({peer, data.data(), length});
+        receives.push_back({peer, in.back().data(), length});
+      }
+    }
+    communicator.exchange(sends, receives, tag, {"swap", tag});
+    for (int64_t k = 0; k < 2 * ranks; ++k) {
+      const std::vector<char>& data = in[static_cast<size_t>(k)];
+      for (size_t i = 0; i < data.size(); ++i) {
+        BALLAST_CHECK(data[i] == byte_of(k / 2, rank, k % 2 + static_cast<int64_t>(tag), static_cast<int64_t>(i)),
+                      "byte {} of {} of message {} from rank {}", i, data.size(), k % 2, k / 2);
+      }
+    }
+  };
+  for (const int64_t bytes : {0, 1, 63, 64, 65, 4096, 8191, 8193, 65535, 65536, 65537, 1 << 20, (1 << 20) + 1, 3500001})
+    swap(bytes, 7);
+  std::vector<std::thread> lanes;
+  std::atomic<int> wrong{0};
+  for (int64_t lane = 0; lane < 4; ++lane) {
+    lanes.emplace_back([&, lane] {
+      try {
+        // The lanes of one rank take the tags in different orders, and so do the ranks.
+        for (int64_t round = 0; round < 3; ++round)
+          swap(300007 * (lane + 1) + 1, static_cast<uint64_t>(100 + lane + 4 * round));
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        ++wrong;
+      }
+    });
+    if (rank % 2 == 0) usleep(3000);
+  }
+  for (std::thread& lane : lanes) lane.join();
+  BALLAST_CHECK(wrong == 0, "{} lanes failed", wrong.load());
+  return 0;
+}
+
+// Every rank waits for the others' messages under ascending tags in one thread and sends them under descending ones in
+// another, each message longer than what lies in between: one that nobody takes yet must not stand before the next.
+int crossed() {
+  World world(20000);
+  Communicator& communicator = *world.communicator;
+  const int64_t rank = communicator.rank(), ranks = communicator.size(), bytes = 400000, messages = 6;
+  const int64_t to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int64_t message = 0; message < messages; ++message) {
+    for (const bool sends : {true, false}) {
+      threads.emplace_back([&, message, sends] {
+        try {
+          usleep(static_cast<useconds_t>((sends ? messages - message : message) * 5000));
+          std::vector<char> data(static_cast<size_t>(bytes), static_cast<char>(sends ? rank * 10 + message : 0));
+          const Send send{to, data.data(), bytes};
+          const Receive receive{from, data.data(), bytes};
+          communicator.exchange({&send, sends ? size_t{1} : 0}, {&receive, sends ? size_t{0} : 1},
+                                static_cast<uint64_t>(message), {"crossed", 0});
+          if (!sends) wrong += data != std::vector<char>(data.size(), static_cast<char>(from * 10 + message));
+        } catch (const std::exception& error) {
+          std::fprintf(stderr, "%s\n", error.what());
+          ++wrong;
+        }
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  BALLAST_CHECK(wrong == 0, "{} messages failed", wrong.load());
+  return 0;
+}
+
 // Everybody sends 8 MiB to everybody, again and again; `victim` gets `signal` in the middle.
 int interrupted_by(int64_t victim, int signal) {
   World world(3000);
@@ -147,6 +250,18 @@ int comes_late() {
   return 0;
 }
 
+// Rank 1 may not make files as large as its rings are, in memory or elsewhere.
+int is_refused() {
+  if (detect_membership(process_environment()).rank == 1) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{60000, RLIM_INFINITY};
+    setrlimit(RLIMIT_FSIZE, &small);
+  }
+  World world(20000);
+  world.communicator->barrier("hello");
+  return 0;
+}
+
 int meets() {
   World world(3000);
   world.communicator->barrier("hello");
@@ -175,6 +290,8 @@ int run_role(const std::string& name) {
                     {std::chrono::milliseconds(500), std::chrono::milliseconds(2000)});
     }
     if (name == "values") return values();
+    if (name == "sizes") return sizes();
+    if (name == "crossed") return crossed();
     if (name == "die") return interrupted_by(2, SIGKILL);
     if (name == "stop") return interrupted_by(2, SIGSTOP);
     if (name == "die-0") return interrupted_by(0, SIGKILL);
@@ -182,6 +299,7 @@ int run_role(const std::string& name) {
     if (name == "fail") return fails_by_itself();
     if (name == "late") return comes_late();
     if (name == "meet") return meets();
+    if (name == "refused") return is_refused();
     if (name.rfind("say-", 0) == 0) return says_and_ends(name.substr(4));
     std::fprintf(stderr, "no role '%s'\n", name.c_str());
     return 1;

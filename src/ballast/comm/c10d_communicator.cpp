@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "ballast/base/check.h"
@@ -27,13 +28,20 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 C10dCommunicator::C10dCommunicator(const Topology& topology, c10::intrusive_ptr<c10d::Backend> backend,
                                    std::shared_ptr<FailureChannel> channel, const CommunicatorOptions& options,
                                    bool interruptible)
+    : C10dCommunicator(topology, Routes{nullptr, std::move(backend), {}}, std::move(channel), options, interruptible) {}
+
+C10dCommunicator::C10dCommunicator(const Topology& topology, Routes routes, std::shared_ptr<FailureChannel> channel,
+                                   const CommunicatorOptions& options, bool interruptible)
     : Communicator(topology),
-      backend_(std::move(backend)),
+      routes_(std::move(routes)),
       channel_(std::move(channel)),
       options_(options),
-      interruptible_(interruptible),
-      rank_(backend_->getRank()),
-      size_(backend_->getSize()) {
+      interruptible_(interruptible) {
+  const c10d::Backend& any = routes_.far ? *routes_.far : *routes_.near;
+  rank_ = any.getRank();
+  size_ = any.getSize();
+  routes_.is_near.resize(static_cast<size_t>(size_), false);
+  name_ = any.getBackendName();
   BALLAST_CHECK(topology.ranks() == size_, "topology of {} ranks over {} ranks", topology.ranks(), size_);
   if (interruptible_) channel_->on_failure([this] { interrupt(); });
 }
@@ -53,20 +61,25 @@ void C10dCommunicator::post(Flight& flight, std::span<const Send> sends, std::sp
                             int64_t& peer) {
   std::vector<at::Tensor> tensor(1);
   const auto pieces = [&](const void* data, int64_t bytes, auto&& each) {
+    const bool near = routes_.is_near[static_cast<size_t>(peer)];
+    c10d::Backend& backend = near ? *routes_.near : *routes_.far;
     for (int64_t begin = 0; begin < bytes; begin += options_.longest_message) {
       tensor[0] = bytes_at(static_cast<const char*>(data) + begin, std::min(options_.longest_message, bytes - begin));
-      flight.pending.push_back({each(), peer});
+      flight.pending.push_back({each(backend), peer, near});
     }
   };
   const std::lock_guard lock(posting_);
   for (const Receive& receive : receives) {
     peer = receive.from;
-    pieces(receive.data, receive.bytes, [&] { return backend_->recv(tensor, static_cast<int>(peer), tag); });
+    pieces(receive.data, receive.bytes,
+           [&](c10d::Backend& backend) { return backend.recv(tensor, static_cast<int>(peer), tag); });
   }
   for (const Send& send : sends) {
     peer = send.to;
-    pieces(send.data, send.bytes, [&] { return backend_->send(tensor, static_cast<int>(peer), tag); });
+    pieces(send.data, send.bytes,
+           [&](c10d::Backend& backend) { return backend.send(tensor, static_cast<int>(peer), tag); });
   }
+  std::stable_partition(flight.pending.begin(), flight.pending.end(), [](const Pending& each) { return each.near; });
 }
 
 void C10dCommunicator::wait(Flight& flight, int64_t& peer) {

@@ -8,7 +8,7 @@
 #include "ballast/base/error.h"
 #include "ballast/base/log.h"
 #include "ballast/comm/bootstrap.h"
-#include "ballast/comm/gloo.h"
+#include "ballast/comm/processes.h"
 #include "ballast/comm/launcher.h"
 #include "ballast/kernel/allocator.h"
 
@@ -30,10 +30,10 @@ std::vector<std::string> command_line() {
 int run_rank(const RunConfig& config, const Topology& topology, const Membership& membership, const RankWork& work) {
   set_thread_rank(static_cast<int>(membership.rank));
   const int threads = config.train.threads > 0 ? static_cast<int>(config.train.threads) : threads_per_rank(membership);
-  CommunicatorOptions options;
-  options.deadline = std::chrono::milliseconds(static_cast<int64_t>(config.train.timeout_s * 1000));
-  const std::unique_ptr<Communicator> communicator = membership.ranks == 1 ? make_single() : make_gloo(topology, membership, {options, ""});
-  if (membership.ranks > 1) log_info("rank {} of {}, started by {}", membership.rank, membership.ranks, membership.source);
+  ProcessOptions options;
+  options.common.deadline = std::chrono::milliseconds(static_cast<int64_t>(config.train.timeout_s * 1000));
+  const std::unique_ptr<Communicator> communicator = membership.ranks == 1 ? make_single() : make_processes(topology, membership, options);
+  if (membership.ranks > 1) log_info("rank {} of {}, started by {}, talks through {}", membership.rank, membership.ranks, membership.source, communicator->name());
   try {
     return work(topology, *communicator, threads);
   } catch (const std::exception& error) {
