@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "ballast/base/error.h"
+
 #include "tests/engine/thread_run.h"
 
 namespace ballast::testing {
@@ -169,6 +171,32 @@ TEST(PartitioningFaults, OddNumberOfNodes) {
     c.placement = "zeropp(pair)";
     EXPECT_NEAR(run(c).norms.front(), want.norms.front(), 0.1 * want.norms.front());
   }
+}
+
+// A NaN inside a block: never spread silently. The step is left out or refused, and the message names what and where.
+TEST(PartitioningFaults, NonFiniteValuesAreNamedByTensorAndRank) {
+  for (const char* placement : {"zeropp(pair)", "topo(pair, node)", "zero3", "hsdp(pair)"}) {
+    SCOPED_TRACE(placement);
+    Case c = two_by_two(placement);
+    c.broken_tensor = "transformer.h.1.mlp.c_fc.bias";
+    c.skip_nonfinite = true;
+    const Outcome got = run(c);
+    EXPECT_EQ(got.updated, std::vector<bool>(3, false));
+    EXPECT_NE(got.nonfinite.find("on rank"), std::string::npos) << got.nonfinite;
+    c.skip_nonfinite = false;
+    try {
+      run(c);
+      FAIL();
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("not finite"), std::string::npos) << text;
+    }
+  }
+  // Where the weights are quantised on the wire, their sender meets the NaN first.
+  Case c = two_by_two("zeropp(pair)");
+  c.broken_tensor = "transformer.h.1.mlp.c_fc.bias";
+  c.skip_nonfinite = true;
+  EXPECT_NE(run(c).nonfinite.find("a message of block.1"), std::string::npos);
 }
 
 // The size of a node came from the launcher's environment; it is the topology's.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include <cmath>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -138,7 +139,7 @@ Outcome run(const Case& c) {
   const auto ranks = static_cast<size_t>(recipe.topology.ranks());
   CommunicatorOptions options;
   options.deadline = std::chrono::milliseconds(120000);
-  // options.limit_links = c.limit_links;
+  options.limit_links = c.limit_links;
   auto communicators = make_in_process(recipe.topology, options);
 
   Outcome outcome;
@@ -154,7 +155,14 @@ Outcome run(const Case& c) {
     set_thread_rank(static_cast<int>(rank));
     Communicator& communicator = *communicators[rank];
     Engine engine(recipe, communicator, {c.seed, 1, c.optimizer, true});
-    engine.set_weights(fill);
+    const auto fill_case = [&c](const ParameterGroup& group, int64_t begin, std::span<float> values) {
+      fill(group, begin, values);
+      for (const ParameterTensor& tensor : group.tensors) {
+        const int64_t at = tensor.offset - begin;
+        if (tensor.name == c.broken_tensor && at >= 0 && at < static_cast<int64_t>(values.size())) values[static_cast<size_t>(at)] = std::nanf("");
+      }
+    };
+    engine.set_weights(fill_case);
     const StepGraph collect = build_step(recipe, static_cast<int64_t>(rank), {}, Work::Collect);
     if (rank == 0) {
       engine.collect(collect, [&](const ParameterGroup& group, const at::Tensor& flat) { take_tensors(group, flat, outcome.initial); });
@@ -164,7 +172,7 @@ Outcome run(const Case& c) {
     const std::vector<int64_t> before = communicator.bytes_sent();
     int64_t activations = collect.activation_bytes, buffers = collect.buffer_bytes;   // each arena keeps its largest size
     for (int64_t step = 1; step <= c.steps; ++step) {
-      if (step == c.reload_before) engine.set_weights(fill);
+      if (step == c.reload_before) engine.set_weights(fill_case);
       const std::vector<SampleRef> selection = selection_of(c, step);
       const Layout layout = make_layout(c.layout, selection, {recipe.topology.ranks(), c.micro_tokens});
       const auto& mine = layout.ranks[rank];
@@ -177,11 +185,14 @@ Outcome run(const Case& c) {
       settings.step = step;
       settings.lr = c.lr;
       settings.clip = c.clip;
+      settings.skip_nonfinite = c.skip_nonfinite;
       settings.trained_targets = trained_targets(selection);
       const StepResult result = engine.train(graph, batches, settings);
       if (rank == 0) {
         outcome.losses.push_back(result.loss);
         outcome.norms.push_back(result.grad_norm);
+        outcome.updated.push_back(result.updated);
+        if (!result.updated) outcome.nonfinite = result.nonfinite;
         outcome.micro_batches = std::max(outcome.micro_batches, layout.micro_batches());
         const PlanSummary summary = summarize(recipe, layout);
         for (size_t l = 0; l < summary.levels.size(); ++l) outcome.planned_bytes[l] += summary.levels[l].bytes_per_step;

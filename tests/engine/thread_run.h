@@ -25,6 +25,8 @@ struct Case {
   int64_t samples_per_step = 9;
   uint64_t seed = 11;
   bool limit_links = false;             // links as slow as `levels` say
+  std::string broken_tensor;            // its first element is NaN from the start
+  bool skip_nonfinite = false;
   int64_t reload_before = 0;            // before this step all weights are set anew to their initial values, as a load does
   std::string name() const;
 };
@@ -38,6 +40,8 @@ struct Outcome {
   std::vector<int64_t> planned_bytes;                      // the same from the plan
   std::vector<int64_t> memory, planned_memory;             // by rank: persistent and arenas; from the plan
   int64_t micro_batches = 0;
+  std::vector<bool> updated;                               // by step
+  std::string nonfinite;                                   // where, of the last step that was left out
   std::vector<std::string> diverged;                       // buffers whose copies on other ranks differ in the end
   double padding = 0;                                      // largest magnitude in the padding of master weights
 };

@@ -137,10 +137,9 @@ class Builder {
 
   void emit_entries() {
     find_uses();
-    size_t next = 0;
+    size_t next = 0, due = 0;
     for (size_t e = 0; e < entries_.size(); ++e) {
-      // Uses that start here are due; `prefetch` more may run ahead behind this entry's compute.
-      size_t due = next;
+      // Uses that start by now are due; `prefetch` more may run ahead behind this entry's compute.
       while (due < uses_.size() && uses_[due].first <= e) ++due;
       const size_t ahead = std::min(uses_.size(), due + static_cast<size_t>(recipe_.prefetch));
       for (; next < ahead; ++next) bring_weights(uses_[next], use_buffers_[next]);

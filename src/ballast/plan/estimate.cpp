@@ -8,7 +8,8 @@ namespace ballast {
 double StepEstimate::communication_share() const {
   double links = 0;
   for (double seconds : level_s) links += seconds;
-  return links + compute_s > 0 ? links / (links + compute_s) : 0;
+  const double all = links + compute_s;
+  return all == 0 ? 0 : links / all;
 }
 
 StepEstimate estimate_step(const PlanSummary& summary, const Topology& topology, double flops_per_rank) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "ballast/base/check.h"
+#include "ballast/base/files.h"
 #include "ballast/base/units.h"
 
 namespace ballast {
@@ -237,7 +238,14 @@ RunConfig::TraceRange parse_trace_range(const std::string& text) {
 }
 
 Topology parse_topology(const YamlNode& node) {
-  const std::string expected = "a map of levels, innermost first, such as {pair: 2, node: 4}";
+  const std::string expected = "a map of levels, innermost first, such as {pair: 2, node: 4}, or the path of a .yaml file that holds one";
+  if (node.is_scalar() && (node.scalar.ends_with(".yaml") || node.scalar.ends_with(".yml"))) {  // a file as `ballast doctor --links` prints it: the map, or a key `topology` with it
+    const YamlNode file = located(node.mark, "topology", [&] { return parse_yaml(read_file(node.scalar), node.scalar); });
+    const YamlNode* inside = file.is_map() ? file.find("topology") : nullptr;
+    const YamlNode& levels = inside == nullptr ? file : *inside;
+    if (levels.is_scalar()) throw config_error(levels.mark, "topology", "a file that names a file").found(levels.describe()).expected("a map of levels");
+    return parse_topology(levels);
+  }
   if (!node.is_map())
     throw config_error(node.mark, "topology", "not a map of levels").found(node.describe()).expected(expected);
   std::vector<Level> levels;
