@@ -65,6 +65,7 @@ TEST(RunConfig, TheExampleMeansWhatItSays) {
   EXPECT_EQ(config.train.precision, "bf16");
   EXPECT_EQ(config.train.recompute, RunConfig::Recompute::None);
   EXPECT_EQ(config.train.timeout_s, 300);
+  EXPECT_EQ(config.comm.backend, "auto");
   EXPECT_FALSE(config.train.skip_nonfinite);
   const OptimizerSpec expected{
       .name = "adamw", .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .momentum = 0.9};

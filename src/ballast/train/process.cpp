@@ -32,6 +32,9 @@ int run_rank(const RunConfig& config, const Topology& topology, const Membership
   const int threads = config.train.threads > 0 ? static_cast<int>(config.train.threads) : threads_per_rank(membership);
   ProcessOptions options;
   options.common.deadline = std::chrono::milliseconds(static_cast<int64_t>(config.train.timeout_s * 1000));
+  options.routes = config.comm.backend == "gloo"  ? ProcessRoutes::Gloo
+                   : config.comm.backend == "shm" ? ProcessRoutes::Shm
+                                                  : ProcessRoutes::Auto;
   const std::unique_ptr<Communicator> communicator = membership.ranks == 1 ? make_single() : make_processes(topology, membership, options);
   if (membership.ranks > 1) log_info("rank {} of {}, started by {}, talks through {}", membership.rank, membership.ranks, membership.source, communicator->name());
   try {

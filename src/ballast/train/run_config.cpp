@@ -297,6 +297,7 @@ RunConfig run_config_of(Config config) {
   out.batch.tokens = config.count("batch.tokens");
   out.batch.micro_tokens = config.maybe_count("batch.micro_tokens");
   read_train(config, out.train);
+  out.comm.backend = config.text("comm.backend");
   read_optimizer(config, out.train, out.optimizer);
   out.checkpoint.every = config.count("checkpoint.every");
   out.checkpoint.keep = config.count("checkpoint.keep");

@@ -80,6 +80,10 @@ struct RunConfig {
     double timeout_s = 300;  // of every blocking call between ranks
   } train;
 
+  struct Comm {
+    std::string backend;  // auto, gloo, shm
+  } comm;
+
   struct Optimizer {
     OptimizerSpec spec;
     std::vector<std::string> decay_exclude;  // globs, beside norms and biases

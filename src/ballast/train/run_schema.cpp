@@ -23,6 +23,7 @@ std::vector<ConfigSection> sections() {
       {"placement", "Where every model state lives and how every movement is encoded."},
       {"batch", "How much one optimizer step trains. The samples of a step do not depend on the number of ranks."},
       {"train", "The loop. The length is exactly one of `steps`, `tokens` and `epochs`."},
+      {"comm", "How ranks talk to each other."},
       {"optimizer", "How weights are updated."},
       {"checkpoint", "What is kept of the run."},
   };
@@ -79,6 +80,8 @@ std::vector<ConfigKey> keys() {
       {"train.log_every", kCount, "10", "steps", {}, "Steps between progress lines where standard error is no terminal.", kResume, "", 1},
       {"train.on_nonfinite", kChoice, "stop", "", {"stop", "skip"}, "What a loss or gradient that is not finite does: end the run, or leave out that update and say so.", kResume},
       {"train.timeout", ConfigType::Time, "5min", "", {}, "Deadline of every blocking call between ranks.", kResume, "", 0, {}, true},
+
+      {"comm.backend", kChoice, "auto", "", {"auto", "gloo", "shm"}, "auto: shared memory between ranks of one host and network namespace, TCP between hosts; gloo: TCP for all; shm: refuse ranks on several hosts.", kResume},
 
       {"optimizer.name", kChoice, "adamw", "", {"adamw", "sgd", "lion"}, "The update rule."},
       {"optimizer.lr", kNumber, "1e-3", "", {}, "Highest learning rate.", false, "", 0, {}, true},
