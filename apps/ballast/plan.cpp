@@ -44,9 +44,13 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   auto compare = std::make_shared<std::string>();
   verb->add_option("--compare", *compare, "Placements to set beside the configured one, as in 'zeropp(node),topo(pair,node)'")
       ->option_text("LIST");
+  auto flops = std::make_shared<std::string>();
+  verb->add_option("--flops", *flops, "FLOP/s of one rank for --compare, as in 100T or 5e13; without it this machine's is measured")
+      ->option_text("RATE");
   add_json(*verb, options->json);
-  verb->callback([&chosen, options = options, limits, compare] {
-    chosen = [options, limits, compare] {
+  verb->callback([&chosen, options = options, limits, compare, flops] {
+    chosen = [options, limits, compare, flops] {
+      if (!flops->empty()) options->flops = static_cast<double>(parse_count(*flops));
       for (const std::string& limit : *limits) read_limit(limit, *options);
       options->compare = split_placements(*compare);
       return run_plan(*options);

@@ -31,6 +31,7 @@ PEERS = {
     "zero-2 bf16": ["deepspeed_zero.py", "--stage", "2", "--mode", "bf16"],
     "zero-3 bf16": ["deepspeed_zero.py", "--stage", "3", "--mode", "bf16"],
     "zero-3 hpz bf16": ["deepspeed_zero.py", "--stage", "3", "--mode", "bf16", "--hpz", "RANKS_PER_NODE"],
+    "zero-3 hpz fp32": ["deepspeed_zero.py", "--stage", "3", "--hpz", "RANKS_PER_NODE"],
     "zero-3 fp32": ["deepspeed_zero.py", "--stage", "3"],
 }
 

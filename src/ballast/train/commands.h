@@ -36,6 +36,7 @@ struct PlanOptions {
   std::optional<int64_t> limit_memory;  // bytes per rank: refuse what does not fit
   std::optional<int64_t> limit_ranks;
   std::vector<std::string> compare;  // placements to set beside the configured one
+  std::optional<double> flops;       // FLOP/s of a rank, for --compare; else measured here
 };
 int run_plan(const PlanOptions& options);
 

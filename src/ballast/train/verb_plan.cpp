@@ -76,9 +76,9 @@ struct Compared {
 
 // Placements side by side: memory, bytes, the share of communication that links and the measured GEMM rate suggest, and the largest model whose
 // states fit the limit, on these ranks and on more of the outermost units.
-void compare(const std::vector<Compared>& rows, const Layout& layout, int64_t limit, bool as_json) {
+void compare(const std::vector<Compared>& rows, const Layout& layout, int64_t limit, const PlanOptions& options) {
   const Topology& topology = rows.front().recipe.topology;
-  const double flops = measured_gemm_peak(*make_single(), rows.front().recipe.compute, 1);
+  const double flops = options.flops ? *options.flops : measured_gemm_peak(*make_single(), rows.front().recipe.compute, 1);
   const std::vector<std::pair<std::string, double>> growths{{"x1", 1}, {"x4", 4}, {"x16", 16}, {"limit", std::numeric_limits<double>::infinity()}};
   nlohmann::json json = to_json(rows.front().summary, rows.front().recipe, layout);
   std::vector<std::vector<std::string>> cells;
@@ -104,11 +104,11 @@ void compare(const std::vector<Compared>& rows, const Layout& layout, int64_t li
     json["compare"].push_back(std::move(one));
     cells.push_back(std::move(line));
   }
-  if (as_json) {
+  if (options.json) {
     std::cout << json.dump(2) << "\n";
     return;
   }
-  std::cout << fmt::format("{} ranks {}, {} micro-batch(es) per rank; bytes per step over the links of each level, all ranks together\n\n", topology.ranks(), topology.text(),
+  std::cout << fmt::format("{}, {} micro-batch(es) per rank; bytes per step over the links of each level, all ranks together\n\n", topology.text(),
                            rows.front().summary.micro_batches);
   std::vector<size_t> width(head.size());
   for (const auto& line : cells) for (size_t c = 0; c < line.size(); ++c) width[c] = std::max(width[c], line[c].size());
@@ -116,9 +116,10 @@ void compare(const std::vector<Compared>& rows, const Layout& layout, int64_t li
     for (size_t c = 0; c < line.size(); ++c) std::cout << (c == 0 ? fmt::format("{:<{}}", line[c], width[c]) : fmt::format("  {:>{}}", line[c], width[c]));
     std::cout << "\n";
   }
-  std::cout << fmt::format("\ncommunication: its share of a step without overlap, with the topology's bandwidths and compute at {:.0f} GFLOP/s per rank (measured here,\n"
-                           "one thread). largest: parameters whose states fill {} per rank, on these ranks and on 4, 16 and ever more times the outermost units.\n",
-                           flops / 1e9, bytes_text(limit));
+  std::cout << fmt::format("\ncommunication: its share of a step without overlap, with the topology's bandwidths and compute at {:.0f} GFLOP/s per rank ({}).\n"
+                           "largest: parameters whose states fill {} per rank ({}), on these ranks and on 4, 16 and ever more times the outermost units.\n",
+                           flops / 1e9, options.flops ? "--flops" : "measured here on one thread; --flops sets another", bytes_text(limit),
+                           options.limit_memory ? "--limit" : "this machine's memory; --limit memory=... sets another");
   for (const Compared& row : rows) {
     for (const std::string& note : placement_notes(row.recipe.placement, topology)) std::cout << fmt::format("note: {}: {}\n", row.recipe.placement.name, note);
   }
@@ -145,7 +146,7 @@ int run_plan(const PlanOptions& options) {
   const ModelSource model = open_model(config, tokenizer.get());
   Recipe recipe = make_recipe(config, model.config, topology);
   const Layout layout = planned_layout(options, config, model.config, tokenizer.get(), topology.ranks());
-  const int64_t limit = options.limit_memory.value_or(machine_memory() / topology.ranks());
+  const int64_t limit = options.limit_memory.value_or(machine_memory());
   if (config.train.prefetch == 0) recipe.prefetch = prefetch_that_fits(recipe, layout, limit);
   const PlanSummary summary = summarize(recipe, layout);
   if (!options.compare.empty()) {
@@ -156,7 +157,7 @@ int run_plan(const PlanOptions& options) {
       PlanSummary its = summarize(other, layout);
       rows.push_back({std::move(other), std::move(its)});
     }
-    compare(rows, layout, limit, options.json);
+    compare(rows, layout, limit, options);
   } else if (options.json) {
     std::cout << to_json(summary, recipe, layout).dump(2) << "\n";
   } else {
