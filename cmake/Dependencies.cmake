@@ -37,7 +37,10 @@ target_compile_definitions(ballast_torch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 separate_arguments(openmp_flags UNIX_COMMAND "${OpenMP_CXX_FLAGS}")
 target_compile_options(ballast_torch INTERFACE ${openmp_flags})
-if(EXISTS "${torch_root}/lib/libgomp.so.1")
+if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  # libomp, which has libgomp's entry points too: linked before libtorch, it serves both.
+  target_link_libraries(ballast_torch INTERFACE OpenMP::OpenMP_CXX)
+elseif(EXISTS "${torch_root}/lib/libgomp.so.1")
   target_link_libraries(ballast_torch INTERFACE "${torch_root}/lib/libgomp.so.1")
 else()
   target_link_libraries(ballast_torch INTERFACE OpenMP::OpenMP_CXX)

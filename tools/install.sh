@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a build needs on Debian 12: packages that are missing, and the torch and pyarrow wheels in .deps/wheels.
 # Repeatable; with everything in place it touches neither the system nor the network.
-#   tools/install.sh [--fuzz]     --fuzz adds Clang with libFuzzer
+#   tools/install.sh [--sanitizers]     --sanitizers adds Clang with its sanitizers and libFuzzer
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,8 +13,8 @@ packages=(
 )
 for argument in "$@"; do
   case "$argument" in
-    --fuzz) packages+=(clang-14 libclang-rt-14-dev llvm-14) ;;
-    *) echo "usage: tools/install.sh [--fuzz]" >&2; exit 2 ;;
+    --sanitizers) packages+=(clang-14 libclang-rt-14-dev llvm-14 libomp-14-dev) ;;
+    *) echo "usage: tools/install.sh [--sanitizers]" >&2; exit 2 ;;
   esac
 done
 

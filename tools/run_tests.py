@@ -67,17 +67,18 @@ def run(program, timeout, root):
         seconds = time.monotonic() - start
         try:
             passed, failed = outcome(json.loads(report.read_text()))
-            # Sanitizers report at the end of the process, after the last case.
-            lost = process.returncode != 0 and not failed
+            reported = True
         except (OSError, ValueError, KeyError):
-            passed, failed, lost = len(re.findall(r"^\[       OK \]", output, re.M)), re.findall(r"^\[  FAILED  \] (\S+) \(\d+ ms\)", output, re.M), True
-    if lost:
-        running = re.findall(r"\[ RUN      \] (\S+)", output)
-        last = f" in {running[-1]}" if running else ""
-        failed.append(f"{name}: the program {end}{last}")
+            passed, failed, reported = len(re.findall(r"^\[       OK \]", output, re.M)), re.findall(r"^\[  FAILED  \] (\S+) \(\d+ ms\)", output, re.M), False
     # Of the cases that did not run, those that say what the machine lacks.
     lacks = {case: re.search(r"^SKIPPED: (.+)$", output_of(case, output), re.M) for case in failed}
     failed = [case for case in failed if not lacks[case]]
+    if not reported or (process.returncode != 0 and not failed):  # sanitizers report after the last case
+        running = re.findall(r"\[ RUN      \] (\S+)", output)
+        last = f" in {running[-1]}" if running else ""
+        failed.append(f"{name}: the program {end}{last}")
+    elif not passed and not failed and not any(lacks.values()):
+        failed.append(f"{name}: the program ran no case")
     lines = [f"{name:<12} {passed:5} passed {len(failed):4} failed {seconds:8.1f} s"]
     lines += [f"SKIPPED: {case}: {reason.group(1)}" for case, reason in lacks.items() if reason]
     for case in failed:

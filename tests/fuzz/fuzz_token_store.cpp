@@ -65,10 +65,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     StoreFooter footer;
     const size_t at = size - sizeof footer;
     std::memcpy(&footer, bytes.data() + at, sizeof footer);
+    const auto inside = [&](const StoreRegion& region) {
+      return region.offset < size && region.bytes <= size - region.offset;
+    };
+    if (inside(footer.token_region) && inside(footer.sum_region))
+      for (uint64_t begin = 0, i = 0; begin < footer.token_region.bytes && i < footer.sum_region.bytes / 8;
+           begin += kTokenChunkBytes, ++i) {
+        const uint64_t bytes_here = std::min<uint64_t>(kTokenChunkBytes, footer.token_region.bytes - begin);
+        const uint64_t sum = XXH3_64bits(bytes.data() + footer.token_region.offset + begin, bytes_here);
+        std::memcpy(bytes.data() + footer.sum_region.offset + i * 8, &sum, 8);
+      }
     for (StoreRegion* region : {&footer.offset_region, &footer.span_index_region, &footer.span_region,
                                 &footer.sum_region, &footer.source_region})
-      if (region->offset < size && region->bytes <= size - region->offset)
-        region->checksum = XXH3_64bits(bytes.data() + region->offset, region->bytes);
+      if (inside(*region)) region->checksum = XXH3_64bits(bytes.data() + region->offset, region->bytes);
     footer.file_bytes = size;
     footer.checksum = XXH3_64bits(&footer, offsetof(StoreFooter, checksum));
     std::memcpy(bytes.data() + at, &footer, sizeof footer);

@@ -109,7 +109,8 @@ double int4_bytes(double elements) { return elements / 256 * 132; }
 TEST(BuildStep, QuantisedRowsSendTheClosedForms) {
   for (const DType compute : {DType::Float32, DType::BFloat16}) {
     for (const int64_t m : {1, 3}) {
-      for (const auto& [ai, bi] : std::vector<std::pair<int64_t, int64_t>>{{2, 2}, {3, 2}, {4, 3}}) {
+      for (const auto& sizes : std::vector<std::pair<int64_t, int64_t>>{{2, 2}, {3, 2}, {4, 3}}) {
+        const int64_t ai = sizes.first, bi = sizes.second;  // a lambda of Clang 14 captures no structured binding
         const double a = static_cast<double>(ai), b = static_cast<double>(bi), batches = static_cast<double>(m), native = static_cast<double>(size_of(compute));
         SCOPED_TRACE(std::to_string(ai) + " x " + std::to_string(bi) + " x " + std::to_string(m));
         const auto expect = [&](const char* placement, const std::function<std::vector<double>(const Gathers&)>& formula) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #define BALLAST_AVX2 __attribute__((target("avx2,f16c")))
 #endif
@@ -23,7 +24,11 @@ void store_half(void* encoded, int64_t index, uint16_t half) {
 
 #if defined(__x86_64__)
 bool has_avx2() {
-  static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  // Not every compiler's __builtin_cpu_supports knows f16c.
+  static const bool has = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  }();
   return has;
 }
 
