@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <atomic>
 #include <cctype>
 #include <cerrno>
 #include <chrono>
@@ -159,6 +160,7 @@ class Preparation {
         }) & tbb::make_filter<Pointer, void>(tbb::filter_mode::serial_in_order, [&](const Pointer& item) {
           put(writer, *item);
         }));
+    if (error_) std::rethrow_exception(error_);
   }
 
   std::shared_ptr<Item> read(oneapi::tbb::flow_control& control) {
@@ -201,7 +203,18 @@ class Preparation {
     item.chunk.reset();
   }
 
+  // Keeps the first error for the end: an exception would cancel the pipeline, and TBB never frees what it holds then.
   void put(StoreWriter& writer, const Item& item) {
+    if (error_) return;
+    try {
+      add(writer, item);
+    } catch (...) {
+      error_ = std::current_exception();
+      failed_ = true;
+    }
+  }
+
+  void add(StoreWriter& writer, const Item& item) {
     if (item.error) std::rethrow_exception(item.error);
     for (const TokenizedRecord& record : item.records) writer.add(record);
     records_[item.file] += static_cast<int64_t>(item.records.size());
@@ -219,8 +232,9 @@ class Preparation {
   PrepareProgress progress_;
   std::unique_ptr<RecordReader> reader_;
   size_t file_ = 0;
-  int64_t finished_ = 0;  // bytes of the files read whole
-  bool failed_ = false;
+  int64_t finished_ = 0;             // bytes of the files read whole
+  std::exception_ptr error_;         // the first in the order of the files
+  std::atomic<bool> failed_{false};  // nothing more is read
 };
 
 // What killed processes left: only the holder of the lock writes such names.
