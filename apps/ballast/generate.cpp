@@ -28,7 +28,11 @@ void add_generate(CLI::App& app, Chosen& chosen) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 32))
       ->option_text("K [0]")
       ->group("Sampling");
-  verb->add_option("--seed", options->seed, "Seed of the choice")->option_text("S [0]")->group("Sampling");
+  verb->add_option("--seed", options->seed, "Seed of the choice")
+      ->check(CLI::Validator(
+          [](std::string& text) { return text.starts_with('-') ? "found " + text + ", expected a whole number from 0" : ""; }, ""))
+      ->option_text("S [0]")
+      ->group("Sampling");
   verb->add_option("--precision", options->precision, "Dtype of compute")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->option_text("fp32|bf16 [fp32]")

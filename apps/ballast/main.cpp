@@ -78,9 +78,10 @@ int parse_and_run(int argc, char** argv) {
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
+    const std::string verb = argc > 1 && argv[1][0] != '-' ? argv[1] : "";  // a known one: check_verb
     throw Error(ErrorKind::Usage, error.what())
         .at("command line")
-        .cure("see 'ballast --help', or 'ballast VERB --help'");
+        .cure(verb.empty() ? "see 'ballast --help'" : fmt::format("see 'ballast {} --help'", verb));
   }
   set_log_level(parse_log_level(level));
   return chosen();

@@ -153,6 +153,22 @@ TEST_F(Training, ADamagedCheckpointIsNotUsedAndSaid) {
   EXPECT_THAT(resumed.errors, HasSubstr("resumed from runs/a/checkpoints/step-00000003"));
 }
 
+TEST_F(Training, WhatAllRanksRefuseIsSaidOnce) {
+  ASSERT_EQ(train("runs/a", {"--ranks", "2"}).code, 0);
+  for (const auto& folder : std::filesystem::directory_iterator(place_.path() / "runs/a/checkpoints"))
+    place_.write(std::filesystem::relative(folder.path() / "manifest.json", place_.path()).string(), "{}");
+  const Printed resumed = train("runs/a", {"--ranks", "2", "--resume", "train.steps=7"});
+  EXPECT_EQ(resumed.code, 6) << resumed.errors;
+  const auto count = [&](const std::string& text) {
+    int times = 0;
+    for (size_t at = resumed.errors.find(text); at != std::string::npos; at = resumed.errors.find(text, at + 1)) ++times;
+    return times;
+  };
+  EXPECT_EQ(count("the run has no valid checkpoint"), 1) << resumed.errors;
+  EXPECT_EQ(count("checkpoints/step-00000003 is not used"), 1) << resumed.errors;
+  EXPECT_EQ(count("] [rank"), 0) << resumed.errors;
+}
+
 TEST_F(Training, ASignalSavesAndResumeGoesOn) {
   Program program({"train", "c.yaml", "run.dir=runs/a", "--ranks", "2", "train.steps=100000", "checkpoint.every=0"}, place_.path());
   for (int i = 0; i < 1500 && steps_of(place_, "runs/a").size() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -162,6 +162,20 @@ TEST(Corruption, StateTable) {
     changed[key] = value;
     EXPECT_THROW(parse_state(changed.dump(), "s"), Error) << key << " " << value;
   }
+  auto without = json;
+  without.erase("ranks");
+  try {
+    parse_state(without.dump(), "state.json");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "corrupt file: the state file of a checkpoint is damaged\n  where:    state.json\n  found:    no key 'ranks'");
+  }
+  try {
+    parse_manifest(R"({"format": "ballast-checkpoint"})", "manifest.json");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "corrupt file: the manifest of a checkpoint is damaged\n  where:    manifest.json\n  found:    no key 'version'");
+  }
   EXPECT_THROW(parse_state(std::string(1000000, '['), "s"), Error);
   EXPECT_THROW(parse_state("", "s"), Error);
 }

@@ -176,11 +176,13 @@ TEST(Launcher, PrefixesTheLinesOfAllRanksButTheFirst) {
   const Ended ended = launched("say-well");
   EXPECT_EQ(ended.code, 0) << ended.text;
   for (const char* line :
-       {"rank 0 of 3 by ballast launcher\nsecond line\n", "[1] rank 1 of 3 by ballast launcher\n", "[1] second line\n",
-        "[2] second line\n", "[2] no newline at the end\n", "[1] to standard error\n"}) {
-    EXPECT_THAT(ended.text, HasSubstr(line));
+       {"rank 0 of 3 by ballast launcher\nsecond line\n", "\n[rank 1] rank 1 of 3 by ballast launcher\n",
+        "\n[rank 1] second line\n", "\n[rank 2] second line\n", "\n[rank 2] no newline at the end\n",
+        "\n[rank 1] to standard error\n", "\n[rank 2] warning: with a rank of its own\n"}) {
+    EXPECT_THAT("\n" + ended.text, HasSubstr(line));
   }
-  EXPECT_EQ(ended.text.find("[0]"), std::string::npos);
+  EXPECT_EQ(ended.text.find("[rank 0] [rank"), std::string::npos);
+  EXPECT_EQ(ended.text.find("[rank 1] [rank"), std::string::npos);
 }
 
 TEST(Launcher, EndsAllWhenOneFailsAndKeepsItsExitCode) {
@@ -209,7 +211,7 @@ TEST(Launcher, PassesSignalsOn) {
   ProcessRank process("launch-say-long", {});
   for (int i = 0; i < 3000; ++i) {  // until all three are there
     const std::string text = process.text();
-    if (text.find("rank 0 of 3") != std::string::npos && text.find("[1] second") != std::string::npos &&
+    if (text.find("rank 0 of 3") != std::string::npos && text.find("[rank 1] second") != std::string::npos &&
         text.find("[2] second") != std::string::npos)
       break;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -13,6 +13,7 @@
 
 #include "ballast/base/check.h"
 #include "ballast/base/error.h"
+#include "ballast/base/log.h"
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/collectives.h"
 #include "ballast/comm/launcher.h"
@@ -274,6 +275,8 @@ int says_and_ends(const std::string& how) {
               static_cast<int>(me.ranks), me.source.c_str());
   std::fflush(stdout);
   std::fprintf(stderr, "to standard error\n");
+  set_thread_rank(static_cast<int>(me.rank));
+  log_warning("with a rank of its own");
   if (me.rank == 1 && how == "three") return exit_code(ErrorKind::Data);
   if (me.rank == 1 && how == "killed") kill(getpid(), SIGKILL);
   if (how != "well") sleep(600);  // ended by the launcher

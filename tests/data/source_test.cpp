@@ -97,9 +97,14 @@ TEST(DataSet, CountsRecordsWithoutSampleAndWindowsWithoutTarget) {
   EXPECT_EQ(data->counts().trained, 3);
   EXPECT_NE(data->report().find("1 records of fewer than two tokens give no sample"), std::string::npos)
       << data->report();
-  EXPECT_THROW(
-      open_data({{{folder.file("b.jsonl", "{\"text\": \"\"}\n")}, {}}}, ByteTokenizer(), options(folder, "text", 4)),
-      Error);
+  const std::string empty = folder.file("b.jsonl", "{\"text\": \"\"}\n");
+  try {
+    open_data({{{empty}, {}}}, ByteTokenizer(), options(folder, "text", 4));
+    FAIL();
+  } catch (const Error& error) {  // as true of evaluation data as of training data
+    EXPECT_EQ(error.summary(), "the data hold no sample");
+    EXPECT_EQ(error.place(), empty);
+  }
 }
 
 TEST(DataSet, FindsEverySampleAmongManyRecords) {

@@ -120,7 +120,19 @@ TEST(Safetensors, EveryCorruptionIsNamed) {
       EXPECT_EQ(error.kind(), ErrorKind::CorruptFile) << row.what;
       EXPECT_NE(std::string(error.what()).find(row.message), std::string::npos) << row.what << "\n" << error.what();
       EXPECT_NE(std::string(error.what()).find("weights.safetensors"), std::string::npos) << error.what();
+      EXPECT_EQ(std::string(error.what()).find("json.exception"), std::string::npos) << error.what();
     }
+  }
+}
+
+TEST(Safetensors, AHeaderThatIsNoJsonIsShownWithItsPlace) {
+  try {
+    parse(file_of("{a}", 0));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "corrupt file: the safetensors header is not valid JSON\n  where:    weights.safetensors, byte 9\n"
+                 "  found:    'a}'\n  expected: string literal");
   }
 }
 

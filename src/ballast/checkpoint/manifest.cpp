@@ -12,6 +12,7 @@
 #include <set>
 
 #include "ballast/base/error.h"
+#include "ballast/base/json_fault.h"
 #include "ballast/base/output_file.h"
 #include "ballast/checkpoint/bounded_json.h"
 
@@ -111,7 +112,7 @@ Manifest parse_manifest(const std::string& text, const std::string& file) {
     if (manifest_text(manifest) != text) throw corrupt("bytes that differ from what its own hash says");
     return manifest;
   } catch (const Json::exception& error) {
-    throw corrupt(printable(error.what()));
+    throw json_error(ErrorKind::CorruptFile, "the manifest of a checkpoint is damaged", file, error);
   }
 }
 

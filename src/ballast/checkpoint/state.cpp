@@ -1,6 +1,7 @@
 #include "ballast/checkpoint/state.h"
 
 #include "ballast/base/error.h"
+#include "ballast/base/json_fault.h"
 #include "ballast/checkpoint/bounded_json.h"
 
 namespace ballast {
@@ -48,7 +49,7 @@ CheckpointState parse_state(const std::string& text, const std::string& file) {
     state.metrics = json.at("metrics");
     return state;
   } catch (const Json::exception& error) {
-    throw corrupt(error.what());
+    throw json_error(ErrorKind::CorruptFile, "the state file of a checkpoint is damaged", file, error);
   }
 }
 

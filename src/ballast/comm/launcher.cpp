@@ -64,10 +64,10 @@ Fd listen_somewhere(int& port) {
   return fd;
 }
 
-// What a rank prints, cut into lines, each written whole with its prefix.
+// What a rank prints, cut into lines, each written whole with its prefix; log lines have it already.
 class LinePrefixer {
  public:
-  LinePrefixer(Fd from, int to, int rank) : from_(std::move(from)), to_(to), prefix_(fmt::format("[{}] ", rank)) {}
+  LinePrefixer(Fd from, int to, int rank) : from_(std::move(from)), to_(to), prefix_(fmt::format("[rank {}] ", rank)) {}
   int fd() const { return from_.get(); }
   // False at the end of the stream.
   bool pump() {
@@ -91,7 +91,7 @@ class LinePrefixer {
 
  private:
   void emit() {
-    const std::string text = prefix_ + line_ + "\n";
+    const std::string text = (line_.starts_with(prefix_) ? "" : prefix_) + line_ + "\n";
     line_.clear();
     for (size_t written = 0; written < text.size();) {
       const ssize_t count = write(to_, text.data() + written, text.size() - written);

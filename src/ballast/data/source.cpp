@@ -40,7 +40,7 @@ DataSet::DataSet(const std::vector<Stream>& streams, const SequenceLimit& limit,
     if (part.before.back() == 0) {
       WindowCounts counts;
       for (size_t i = part.first; i < windows_.size(); ++i) counts += windows_[i].counts();
-      throw Error(ErrorKind::Data, "the data hold no sample to train")
+      throw Error(ErrorKind::Data, "the data hold no sample")
           .at(stream.stores.empty()                    ? "data"
               : stream.stores.front()->files().empty() ? stream.stores.front()->path()
                                                        : stream.stores.front()->files().front().path)

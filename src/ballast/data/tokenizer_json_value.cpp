@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ballast/base/error.h"
+#include "ballast/base/json_fault.h"
 
 namespace ballast {
 namespace {
@@ -92,10 +93,8 @@ JsonValue parse_json(simdjson::dom::parser& parser, std::string_view bytes, cons
   // simdjson tells no place; a second parser, run only now, does.
   try {
     const auto ignored = nlohmann::json::parse(bytes.begin(), bytes.end());
-  } catch (const nlohmann::json::parse_error& second) {
-    throw Error(ErrorKind::CorruptFile, "the file is not valid JSON").at(file, fmt::format("byte {}", second.byte)).found(printable(second.what(), 300));
   } catch (const nlohmann::json::exception& second) {
-    throw Error(ErrorKind::CorruptFile, "the file is not valid JSON").at(file).found(printable(second.what(), 300));
+    throw json_error(ErrorKind::CorruptFile, "the file is not valid JSON", file, second, bytes);
   }
   throw Error(ErrorKind::CorruptFile, "the file is not valid JSON").at(file).found(simdjson::error_message(error));
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ballast/base/error.h"
+#include "ballast/base/json_fault.h"
 
 namespace ballast {
 
@@ -21,7 +22,7 @@ nlohmann::json parse_json_object(const std::string& text, const std::string& nam
   try {
     object = nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& fault) {
-    throw Error(ErrorKind::CorruptFile, "not valid JSON").at(name_for_errors).found(printable(fault.what(), 300));
+    throw json_error(ErrorKind::CorruptFile, "not valid JSON", name_for_errors, fault, text);
   }
   if (!object.is_object())
     throw Error(ErrorKind::CorruptFile, "not a JSON object")

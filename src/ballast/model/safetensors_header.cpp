@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ballast/base/error.h"
+#include "ballast/base/json_fault.h"
 #include "ballast/model/safetensors.h"
 
 namespace ballast {
@@ -40,7 +41,8 @@ namespace {
 // {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "__metadata__": {"format": "pt"}}
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
-  HeaderReader(SafetensorsHeader& header, std::string file) : header_(header), file_(std::move(file)) {}
+  HeaderReader(SafetensorsHeader& header, std::string file, std::string_view text)
+      : header_(header), file_(std::move(file)), text_(text) {}
 
   bool null() override { return unexpected("null"); }
   bool boolean(bool) override { return unexpected("a boolean"); }
@@ -119,10 +121,12 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& fault) override {
+  bool parse_error(size_t, const std::string&, const nlohmann::json::exception& fault) override {
+    const JsonFault described = describe_json_fault(fault, text_);
     throw Error(ErrorKind::CorruptFile, "the safetensors header is not valid JSON")
-        .at(file_, fmt::format("byte {}", position + 8))
-        .found(printable(fault.what(), 300));
+        .at(file_, fmt::format("byte {}", described.byte + 8))  // of the file: the header's length stands before
+        .found(described.found)
+        .expected(described.expected);
   }
 
  private:
@@ -156,6 +160,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   SafetensorsHeader& header_;
   std::string file_, key_;
+  std::string_view text_;
   Place place_ = Place::Before;
   SafetensorsHeader::Entry entry_;
   int offsets_ = 0;
@@ -166,7 +171,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
 SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& file) {
   SafetensorsHeader header;
-  HeaderReader reader(header, file);
+  HeaderReader reader(header, file, text);
   nlohmann::json::sax_parse(text, &reader);
   return header;
 }

@@ -71,14 +71,7 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
   engine_ = std::make_unique<Engine>(recipe_, communicator_, EngineOptions{config_.run.seed, options_.threads, config_.optimizer.spec});
   std::optional<CheckpointHandle> checkpoint;
   if (options_.resume) {
-    std::vector<BadCheckpoint> bad;
-    checkpoint = newest_valid(config_.run.dir, bad);
-    for (const BadCheckpoint& one : bad) log_warning("checkpoint {} is not used: {}", one.folder.string(), one.why);
-    if (!checkpoint) {
-      throw Error(bad.empty() ? ErrorKind::Data : ErrorKind::CorruptFile, "--resume: the run has no valid checkpoint")
-          .at(config_.run.dir)
-          .cure("start a new run in another folder; nothing was changed here");
-    }
+    checkpoint = checkpoint_to_resume();
     restore(*checkpoint);
   } else {
     engine_->set_weights(initial_weights(model_, config_.run.seed));
@@ -130,6 +123,19 @@ void Trainer::print_banner(const PlanSummary& summary, const Layout& layout) con
   log_info("{} over {}, {}, {} thread{} per rank, {} steps", communicator_.name(), topology_.text(), config_.train.precision, options_.threads,
            options_.threads == 1 ? "" : "s", steps_);
   for (const std::string& line : banner_lines(summary, recipe_, layout)) log_info("{}", line);
+}
+
+CheckpointHandle Trainer::checkpoint_to_resume() {
+  std::vector<BadCheckpoint> bad;
+  std::optional<CheckpointHandle> found = newest_valid(config_.run.dir, bad);
+  check_same(communicator_, {{"newest valid checkpoint", found ? fmt::format("step {}", found->step) : "none"}});
+  if (main_rank()) {
+    for (const BadCheckpoint& one : bad) log_warning("checkpoint {} is not used: {}", one.folder.string(), one.why);
+  }
+  if (found) return std::move(*found);
+  const ErrorKind kind = bad.empty() ? ErrorKind::Data : ErrorKind::CorruptFile;
+  if (!main_rank()) throw SaidByRankZero{exit_code(kind)};
+  throw Error(kind, "--resume: the run has no valid checkpoint").at(config_.run.dir).cure("start a new run in another folder; nothing was changed here");
 }
 
 void Trainer::restore(const CheckpointHandle& checkpoint) {

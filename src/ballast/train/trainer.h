@@ -15,6 +15,11 @@
 
 namespace ballast {
 
+// Thrown on the other ranks where all ranks refuse for the same reason and rank 0 says it: the process ends quietly.
+struct SaidByRankZero {
+  int exit_code;
+};
+
 struct TrainerOptions {
   bool resume = false;
   std::optional<RunConfig::TraceRange> trace;
@@ -33,6 +38,7 @@ class Trainer {
   struct Figures;
   void agree();
   void print_banner(const PlanSummary& summary, const Layout& layout) const;
+  CheckpointHandle checkpoint_to_resume();
   void restore(const CheckpointHandle& checkpoint);
   bool train_step(PlannedStep step, double step_began);      // true: stop after this step
   void evaluate(int64_t step);

@@ -19,8 +19,12 @@ int run_train(const TrainOptions& options) {
   require(config, {Needs::Model, Needs::TrainData, Needs::RunFolder, Needs::Length});
   check_run_folder(config, options.resume);
   return on_ranks(config, options.config.ranks, [&](const Topology& topology, Communicator& communicator, int threads) {
-    Trainer trainer(config, topology, communicator, {options.resume, options.trace, threads});
-    return trainer.run();
+    try {
+      Trainer trainer(config, topology, communicator, {options.resume, options.trace, threads});
+      return trainer.run();
+    } catch (const SaidByRankZero& refusal) {
+      return refusal.exit_code;
+    }
   });
 }
 
