@@ -195,19 +195,11 @@ void InProcessWork::await_buffers() {
   cv_.wait(lock, [this] { return completed_; });
 }
 
-namespace {
-const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
-  TORCH_CHECK(tensors.size() == 1 && tensors[0].is_contiguous() && tensors[0].is_cpu(),
-              "in-process: one contiguous CPU tensor expected");
-  return tensors[0];
-}
-
-c10::intrusive_ptr<c10d::Work> finished(c10d::OpType type) {
+c10::intrusive_ptr<c10d::Work> InProcessBackend::finished(c10d::OpType type) const {
   auto work = c10::make_intrusive<InProcessWork>(nullptr, type, 0, 0, 0);
   work->complete();
   return work;
 }
-}  // namespace
 
 c10::intrusive_ptr<c10d::Work> InProcessBackend::send(std::vector<at::Tensor>& tensors, int to, int tag) {
   const at::Tensor& tensor = only(tensors);
@@ -219,65 +211,6 @@ c10::intrusive_ptr<c10d::Work> InProcessBackend::recv(std::vector<at::Tensor>& t
   const at::Tensor& tensor = only(tensors);
   return hub_->receive(from, getRank(), tag, static_cast<char*>(tensor.mutable_data_ptr()),
                        static_cast<int64_t>(tensor.nbytes()));
-}
-
-std::vector<at::Tensor> InProcessBackend::gather_all(const at::Tensor& mine, std::chrono::milliseconds timeout) {
-  const int tag = -1 - collective_++;
-  std::vector<at::Tensor> all;
-  std::vector<c10::intrusive_ptr<c10d::Work>> works;
-  std::vector<at::Tensor> tensor(1);
-  for (int peer = 0; peer < getSize(); ++peer) {
-    all.push_back(peer == getRank() ? mine.clone() : at::empty_like(mine));
-    if (peer == getRank()) continue;
-    tensor[0] = all.back();
-    works.push_back(recv(tensor, peer, tag));
-  }
-  tensor[0] = mine;
-  for (int peer = 0; peer < getSize(); ++peer) {
-    if (peer != getRank()) works.push_back(send(tensor, peer, tag));
-  }
-  bool complete = true;
-  for (const auto& work : works)
-    complete = complete && work->wait(timeout == c10d::kUnsetTimeout ? kNoTimeout : timeout);
-  if (!complete) {
-    for (const auto& work : works) work->abort();
-    TORCH_CHECK(false, "in-process: a collective timed out");
-  }
-  return all;
-}
-
-c10::intrusive_ptr<c10d::Work> InProcessBackend::barrier(const c10d::BarrierOptions& options) {
-  gather_all(at::zeros({1}, at::kByte), options.timeout);
-  return finished(c10d::OpType::BARRIER);
-}
-
-c10::intrusive_ptr<c10d::Work> InProcessBackend::broadcast(std::vector<at::Tensor>& tensors,
-                                                           const c10d::BroadcastOptions& options) {
-  only(tensors);
-  const std::vector<at::Tensor> all = gather_all(tensors[0], options.timeout);
-  tensors[0].copy_(all[static_cast<size_t>(options.rootRank)]);
-  return finished(c10d::OpType::BROADCAST);
-}
-
-c10::intrusive_ptr<c10d::Work> InProcessBackend::allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                                           std::vector<at::Tensor>& inputs,
-                                                           const c10d::AllgatherOptions& options) {
-  only(inputs);
-  TORCH_CHECK(outputs.size() == 1 && static_cast<int>(outputs[0].size()) == getSize(),
-              "in-process: one output per rank expected");
-  const std::vector<at::Tensor> all = gather_all(inputs[0], options.timeout);
-  for (size_t peer = 0; peer < all.size(); ++peer) outputs[0][peer].copy_(all[peer]);
-  return finished(c10d::OpType::ALLGATHER);
-}
-
-c10::intrusive_ptr<c10d::Work> InProcessBackend::allreduce(std::vector<at::Tensor>& tensors,
-                                                           const c10d::AllreduceOptions& options) {
-  only(tensors);
-  TORCH_CHECK(options.reduceOp == c10d::ReduceOp::SUM, "in-process: allreduce only sums");
-  const std::vector<at::Tensor> all = gather_all(tensors[0], options.timeout);
-  tensors[0].copy_(all[0]);
-  for (size_t peer = 1; peer < all.size(); ++peer) tensors[0].add_(all[peer]);
-  return finished(c10d::OpType::ALLREDUCE);
 }
 
 std::vector<std::unique_ptr<Communicator>> make_in_process(const Topology& topology,

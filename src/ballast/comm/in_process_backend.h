@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "ballast/comm/failure.h"
+#include "ballast/comm/point_to_point_backend.h"
 #include "ballast/comm/rate_limit.h"
 
 namespace ballast {
@@ -87,30 +88,21 @@ class InProcessWork final : public c10d::Work {
   RateLimit::Clock::time_point arrival_{};  // written before it completes
 };
 
-class InProcessBackend final : public c10d::Backend {
+class InProcessBackend final : public PointToPointBackend {
  public:
   InProcessBackend(std::shared_ptr<InProcessHub> hub, int rank, int size)
-      : c10d::Backend(rank, size), hub_(std::move(hub)) {}
+      : PointToPointBackend(rank, size), hub_(std::move(hub)) {}
   ~InProcessBackend() override { hub_->leave(getRank()); }
   const std::string getBackendName() const override { return "in-process"; }
 
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override;
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override;
-  // The collectives run on the calling thread and return finished work.
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options = c10d::BarrierOptions()) override;
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
-                                           const c10d::BroadcastOptions& options = c10d::BroadcastOptions()) override;
-  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
-                                           std::vector<at::Tensor>& inputs,
-                                           const c10d::AllgatherOptions& options = c10d::AllgatherOptions()) override;
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions& options = c10d::AllreduceOptions()) override;
+
+ protected:
+  c10::intrusive_ptr<c10d::Work> finished(c10d::OpType type) const override;
 
  private:
-  std::vector<at::Tensor> gather_all(const at::Tensor& mine, std::chrono::milliseconds timeout);
-
   std::shared_ptr<InProcessHub> hub_;
-  int collective_ = 0;  // its negative is the tag of the next collective: users' tags are not negative
 };
 
 }  // namespace ballast

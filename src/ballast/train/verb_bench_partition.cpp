@@ -68,8 +68,9 @@ double mean(const std::vector<double>& values) {
 }
 
 double deviation(const std::vector<double>& values) {
+  const double middle = mean(values);
   double sum = 0;
-  for (double value : values) sum += (value - mean(values)) * (value - mean(values));
+  for (double value : values) sum += (value - middle) * (value - middle);
   return values.size() < 2 ? 0 : std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
