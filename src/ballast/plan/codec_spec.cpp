@@ -53,11 +53,6 @@ void check_codec(const CodecSpec& spec) {
       .expected("a multiple of 8 from 8 to 65536");
 }
 
-int64_t reduce_wire_bytes(const CodecSpec& codec, int64_t members, int64_t part) {
-  const int64_t bytes = codec.encoded_bytes(part);
-  return (members - 1) * bytes + (codec.lossless() ? 0 : members * bytes);
-}
-
 CodecSpec parse_codec(const std::string& text) {
   check_name(text);
   CodecSpec spec{.name = text};

@@ -20,10 +20,6 @@ struct CodecSpec {
 
 constexpr int64_t kDefaultBlock = 256;
 
-// Bytes of scratch that a reduction over `members` of parts of `part` elements needs: what the others send, and all
-// encoded parts where fp32 is not sent as it stands.
-int64_t reduce_wire_bytes(const CodecSpec& codec, int64_t members, int64_t part);
-
 // "fp32", "bf16", "fp16", and "int8", "int4" with their defaults: block 256, symmetric, to nearest. Throws
 // Error(Usage) for an unknown name, with the list.
 CodecSpec parse_codec(const std::string& text);

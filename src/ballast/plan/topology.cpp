@@ -66,14 +66,7 @@ int64_t Topology::group_size(int level) const {
 
 int64_t Topology::coordinate(int64_t rank, int level) const { return rank / group_size(level - 1) % levels_[static_cast<size_t>(level)].size; }
 
-std::vector<int64_t> Topology::hop_members(int64_t rank, int level) const {
-  const int64_t stride = group_size(level - 1);
-  const int64_t size = levels_[static_cast<size_t>(level)].size;
-  const int64_t first = rank - coordinate(rank, level) * stride;
-  std::vector<int64_t> members;
-  for (int64_t c = 0; c < size; ++c) members.push_back(first + c * stride);
-  return members;
-}
+std::vector<int64_t> Topology::hop_members(int64_t rank, int level) const { return hop_members(rank, level - 1, level); }
 
 int64_t Topology::hop_index(int64_t rank, int inner, int outer) const {
   int64_t index = 0;
