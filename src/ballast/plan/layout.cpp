@@ -16,6 +16,30 @@ int64_t MicroBatchLayout::slots() const {
   return sum;
 }
 
+int64_t MicroBatchLayout::attention_slots() const {
+  int64_t sum = 0;
+  for (const Piece& piece : attention_pieces()) sum += piece.length + piece.padding;
+  return sum;
+}
+
+const char* name_of(Sharing sharing) {
+  switch (sharing) {
+    case Sharing::Ring: return "ring";
+    case Sharing::Gather: return "gather";
+    case Sharing::Heads: return "heads";
+  }
+  return "?";
+}
+
+std::array<Piece, 2> CutSequence::chunks(int64_t member) const {
+  const int64_t count = 2 * members();
+  const auto chunk = [&](int64_t index) {
+    const int64_t begin = index * length / count, end = (index + 1) * length / count;
+    return Piece{sample, begin, end - begin, 0};
+  };
+  return {chunk(member), chunk(count - 1 - member)};
+}
+
 int64_t Layout::tokens() const {
   int64_t sum = 0;
   for (const auto& rank : ranks) for (const MicroBatchLayout& batch : rank) sum += batch.tokens();
@@ -55,6 +79,20 @@ uint64_t Layout::fingerprint() const {
         mix(static_cast<uint64_t>(piece.begin));
         mix(static_cast<uint64_t>(piece.length));
         mix(static_cast<uint64_t>(piece.padding));
+      }
+      mix(batch.attended.size());
+      for (const Piece& piece : batch.attended) {
+        mix(piece.sample);
+        mix(static_cast<uint64_t>(piece.begin));
+        mix(static_cast<uint64_t>(piece.length));
+      }
+      for (const CutPart& part : batch.cuts) {
+        mix(part.cut->sample);
+        mix(static_cast<uint64_t>(part.cut->length));
+        for (int64_t rank : part.cut->ranks) mix(static_cast<uint64_t>(rank));
+        for (int64_t value : {static_cast<int64_t>(part.cut->sharing), part.cut->team, static_cast<int64_t>(part.cut->keys_across), part.cut->order, part.member, part.slot}) {
+          mix(static_cast<uint64_t>(value));
+        }
       }
     }
   }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ballast/plan/attention.h"
 #include "ballast/plan/codec_spec.h"
 #include "ballast/plan/dtype.h"
 #include "ballast/plan/feedback_spec.h"
@@ -42,6 +43,12 @@ struct Buffer {
   int64_t bytes() const;            // 0 for an alias
 };
 
+// Rows of every tensor of an exchange that go to, or come from, a rank. All to and from one rank pair up in order.
+struct Transfer {
+  int64_t rank = 0, row = 0, rows = 0;
+  bool operator==(const Transfer&) const = default;
+};
+
 struct Op {
   OpKind kind = OpKind::Compute;
   std::string_view what;            // the kernel's name: one of namespace what
@@ -57,8 +64,11 @@ struct Op {
   CodecSpec codec, into;            // how the elements of the one and of the other are encoded
   FeedbackSpec feedback;            // where `saved` holds error-feedback buffers
   uint64_t tag = 0;
-  int64_t bytes = 0;                // payload bytes this rank sends, the same to each other member
+  int64_t bytes = 0;                // payload bytes this rank sends; in a hop the same to each other member
   double flops = 0;
+  std::vector<AttendUnit> units;    // attention: rows of inputs
+  std::vector<Transfer> sends, receives;   // exchanges: rows of inputs[i] go out, rows of outputs[i] come in; with itself: a copy
+  int64_t heads_part = 0, heads_parts = 1;  // attention over one of several equal parts of the heads
   // What it touches; the meaning of the order is the kernel's.
   std::vector<BufferId> inputs, outputs, saved, weights, gradients;
   std::vector<int32_t> after;       // indices of earlier operations, on other lanes (the own lane's order is implied)
@@ -76,6 +86,14 @@ inline constexpr std::string_view kTranscode = "transcode";        // the same f
 inline constexpr std::string_view kGather = "gather";              // in place on outputs[0], encoded by `codec`
 inline constexpr std::string_view kSwap = "swap";                  // all-to-all: part j of inputs[0] to member j; outputs[0] = what the others sent
 inline constexpr std::string_view kSum = "sum";                    // outputs[0] = own part of inputs[0] + parts in inputs[1], from `codec` to `into`; saved[0]: feedback
+inline constexpr std::string_view kAttend = "attend";              // q, k, v -> o, lse of the units' rows; accumulate: merged with what o and lse hold
+inline constexpr std::string_view kAttendDelta = "attend_delta";   // o, d_o -> delta
+inline constexpr std::string_view kAttendBackward = "attend_backward";  // q, k, v, lse, delta, d_o -> dq, dk, dv of the units' rows; accumulate: adds to dq
+inline constexpr std::string_view kMerge = "merge";                // n partial o, then their n lse -> o, lse of all rows
+inline constexpr std::string_view kAdd = "add";                    // outputs[i] += inputs[i]
+inline constexpr std::string_view kSplitHeads = "split_heads";     // [rows, parts * w] -> [parts * rows, w]
+inline constexpr std::string_view kJoinHeads = "join_heads";       // and back
+inline constexpr std::string_view kExchange = "exchange";          // outputs[i] rows = what others send of their inputs[i]
 inline constexpr std::string_view kNorm = "norm";                  // gradient norm, loss and counts, agreed by all ranks
 inline constexpr std::string_view kUpdate = "update";              // optimizer on one group's shard
 inline constexpr std::string_view kSink = "sink";                  // hands a gathered group to the caller

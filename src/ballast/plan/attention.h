@@ -1,0 +1,26 @@
+#pragma once
+// Attention work as data: which rows attend to which. Who sees whom follows from positions alone, so a packed sequence, a step of a ring and a
+// whole gathered sequence are the same thing.
+#include <cstdint>
+#include <vector>
+
+namespace ballast {
+
+// Consecutive rows of a buffer that hold the tokens [position, position + count) of one sequence.
+struct Span {
+  int64_t row = 0, count = 0, position = 0;
+  bool operator==(const Span&) const = default;
+};
+
+// Some queries of one sequence with some of its keys: a query at position i sees the keys at positions (i - window, i], all of [0, i] without a
+// window. Spans of queries do not overlap, nor do spans of keys; any may be empty.
+struct AttendUnit {
+  std::vector<Span> queries, keys;   // rows of the query and of the key buffer
+  uint64_t sample = 0;               // the sequence: dropout draws by it and by positions
+  bool operator==(const AttendUnit&) const = default;
+};
+
+// Pairs (query, key) that see each other. window 0: none.
+double visible_pairs(const AttendUnit& unit, int64_t window);
+
+}  // namespace ballast
