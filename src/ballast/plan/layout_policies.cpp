@@ -9,29 +9,11 @@
 #include <queue>
 
 #include "ballast/base/error.h"
+#include "ballast/plan/layout_parts.h"
 
 namespace ballast {
 
 namespace {
-
-void check_lengths(std::span<const SampleRef> selection, const LayoutLimits& limits) {
-  for (const SampleRef& sample : selection) {
-    if (sample.length < 1) throw Error(ErrorKind::Data, fmt::format("sample {} has length {}", sample.sample, sample.length)).expected("lengths of 1 or more");
-    if (sample.length > limits.micro_tokens) {
-      throw Error(ErrorKind::Usage, "a sample does not fit into a micro-batch")
-          .at("batch.micro_tokens")
-          .found(fmt::format("sample of {} tokens, micro-batches of {} tokens", sample.length, limits.micro_tokens))
-          .cure(fmt::format("set batch.micro_tokens to {} or more, or data.sequence.max_tokens to {} or less", sample.length, limits.micro_tokens));
-    }
-  }
-}
-
-Layout empty_layout(const std::string& name, int64_t ranks, int64_t micro_batches) {
-  Layout layout;
-  layout.name = name;
-  layout.ranks.assign(static_cast<size_t>(ranks), std::vector<MicroBatchLayout>(static_cast<size_t>(micro_batches)));
-  return layout;
-}
 
 // Bins of equal capacity, index = micro-batch * ranks + rank. Two ways to fill them, longest sample first.
 struct Bins {
@@ -70,7 +52,9 @@ Bins best_fit(std::span<const int64_t> lengths, int64_t bins, int64_t capacity) 
   return result;
 }
 
-Layout packed(std::span<const SampleRef> selection, const LayoutLimits& limits) {
+}  // namespace
+
+Layout lay_packed(std::span<const SampleRef> selection, const LayoutLimits& limits) {
   std::vector<size_t> order(selection.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return selection[a].length > selection[b].length; });
@@ -92,7 +76,7 @@ Layout packed(std::span<const SampleRef> selection, const LayoutLimits& limits) 
   }
 }
 
-Layout padded(std::span<const SampleRef> selection, const LayoutLimits& limits) {
+Layout lay_padded(std::span<const SampleRef> selection, const LayoutLimits& limits) {
   std::vector<MicroBatchLayout> batches;
   int64_t longest = 0;
   for (const SampleRef& sample : selection) {
@@ -118,11 +102,24 @@ Layout padded(std::span<const SampleRef> selection, const LayoutLimits& limits) 
   return layout;
 }
 
+namespace {
+
 struct Policy {
   const char* name;
   Layout (*make)(std::span<const SampleRef>, const LayoutLimits&);
+  bool whole;   // keeps every sample on one rank
 };
-constexpr Policy kPolicies[] = {{"packed", packed}, {"padded", padded}};
+constexpr Policy kPolicies[] = {{"packed", lay_packed, true}, {"padded", lay_padded, true}, {"context-parallel", lay_context_parallel, false}};
+
+void check_lengths(std::span<const SampleRef> selection, const LayoutLimits& limits, bool whole) {
+  const SampleRef* longest = nullptr;
+  for (const SampleRef& sample : selection) {
+    if (sample.length < 1) throw Error(ErrorKind::Data, fmt::format("sample {} has length {}", sample.sample, sample.length)).expected("lengths of 1 or more");
+    if (longest == nullptr || sample.length > longest->length) longest = &sample;
+  }
+  const bool together = whole || limits.ranks == 1;
+  if (together && longest != nullptr && longest->length > limits.micro_tokens) refuse_capacity(*longest, limits, longest->length);
+}
 
 }  // namespace
 
@@ -135,7 +132,7 @@ std::vector<std::string> layout_policies() {
 Layout make_layout(const std::string& policy, std::span<const SampleRef> selection, const LayoutLimits& limits) {
   for (const Policy& row : kPolicies) {
     if (policy != row.name) continue;
-    check_lengths(selection, limits);
+    check_lengths(selection, limits, row.whole);
     return row.make(selection, limits);
   }
   const std::string near = nearest(policy, layout_policies());

@@ -1,0 +1,103 @@
+#include "ballast/plan/layout_parts.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "ballast/base/error.h"
+
+namespace ballast {
+
+Layout empty_layout(const std::string& name, int64_t ranks, int64_t micro_batches) {
+  Layout layout;
+  layout.name = name;
+  layout.ranks.assign(static_cast<size_t>(ranks), std::vector<MicroBatchLayout>(static_cast<size_t>(micro_batches)));
+  return layout;
+}
+
+Topology topology_of(const LayoutLimits& limits) {
+  if (!limits.topology) return Topology::flat(limits.ranks);
+  if (limits.topology->ranks() != limits.ranks) {
+    throw Error(ErrorKind::Usage, "the layout's ranks are not those of the topology")
+        .at("topology")
+        .found(fmt::format("{} ranks, topology {}", limits.ranks, limits.topology->text()));
+  }
+  return *limits.topology;
+}
+
+int common_level(std::span<const int64_t> ranks, const Topology& topology) {
+  const auto [low, high] = std::minmax_element(ranks.begin(), ranks.end());
+  return topology.common_level(*low, *high);   // units are intervals of ranks
+}
+
+bool may_share(const LayoutLimits& limits, int64_t members) {
+  const SequenceOptions& options = limits.options;
+  if (options.sharing == Sharing::Ring) return options.team <= 1 || members % (options.team * options.team) == 0;
+  if (options.sharing == Sharing::Heads) return limits.heads % members == 0 && limits.kv_heads % members == 0;
+  return true;
+}
+
+void require_share(const LayoutLimits& limits, int64_t members) {
+  if (may_share(limits, members)) return;
+  std::vector<int64_t> legal;
+  if (limits.options.sharing == Sharing::Ring) {
+    for (int64_t team = 1; team * team <= members; ++team) {
+      if (members % (team * team) == 0) legal.push_back(team);
+    }
+    throw Error(ErrorKind::Usage, "the square of a ring's team must divide its ranks")
+        .at("data.sequence.team")
+        .found(fmt::format("a team of {} in a ring of {} ranks", limits.options.team, members))
+        .expected(fmt::format("one of {}", fmt::join(legal, ", ")));
+  }
+  for (int64_t ranks = 1; ranks <= std::min(limits.heads, limits.kv_heads); ++ranks) {
+    if (limits.heads % ranks == 0 && limits.kv_heads % ranks == 0) legal.push_back(ranks);
+  }
+  throw Error(ErrorKind::Usage, "heads do not divide over the ranks that share a sequence")
+      .at("data.sequence.sharing")
+      .found(fmt::format("{} query heads and {} key heads over {} ranks", limits.heads, limits.kv_heads, members))
+      .expected(fmt::format("one of {} ranks", fmt::join(legal, ", ")))
+      .cure("set data.sequence.sharing to ring or gather");
+}
+
+int64_t largest_part(int64_t length, int64_t members) {
+  const CutSequence cut{.length = length, .ranks = std::vector<int64_t>(static_cast<size_t>(members), 0)};
+  int64_t most = 0;
+  for (int64_t member = 0; member < members; ++member) {
+    const auto [first, second] = cut.chunks(member);
+    most = std::max(most, first.length + second.length);
+  }
+  return most;
+}
+
+void refuse_capacity(const SampleRef& sample, const LayoutLimits& limits, int64_t needed) {
+  throw Error(ErrorKind::Usage, "a sample does not fit into a micro-batch")
+      .at("batch.micro_tokens")
+      .found(fmt::format("sample of {} tokens, micro-batches of {} tokens on {} ranks", sample.length, limits.micro_tokens, limits.ranks))
+      .cure(fmt::format("set batch.micro_tokens to {} or more, or a smaller data.sequence.max_tokens", needed));
+}
+
+void place_sequences(Layout& layout, int64_t index, std::vector<CutSequence> cuts, std::span<const WholeSequence> whole, const Topology& topology) {
+  for (CutSequence& cut : cuts) cut.level = common_level(cut.ranks, topology);
+  std::stable_sort(cuts.begin(), cuts.end(), [](const CutSequence& a, const CutSequence& b) { return a.level > b.level; });
+  std::vector<int64_t> slots(layout.ranks.size(), 0);
+  const auto batch_of = [&](int64_t rank) -> MicroBatchLayout& { return layout.ranks[static_cast<size_t>(rank)][static_cast<size_t>(index)]; };
+  for (size_t order = 0; order < cuts.size(); ++order) {
+    cuts[order].order = static_cast<int64_t>(order);
+    const auto cut = std::make_shared<const CutSequence>(std::move(cuts[order]));
+    for (int64_t member = 0; member < cut->members(); ++member) {
+      const int64_t rank = cut->ranks[static_cast<size_t>(member)];
+      MicroBatchLayout& batch = batch_of(rank);
+      int64_t& slot = slots[static_cast<size_t>(rank)];
+      batch.cuts.push_back({cut, member, slot});
+      for (const Piece& chunk : cut->chunks(member)) {
+        if (chunk.length == 0) continue;
+        batch.pieces.push_back(chunk);
+        slot += chunk.length;
+      }
+    }
+  }
+  for (const WholeSequence& one : whole) batch_of(one.rank).pieces.push_back({one.sample.sample, 0, one.sample.length, 0});
+}
+
+}  // namespace ballast

@@ -1,0 +1,38 @@
+#pragma once
+// What the layout policies share: empty layouts, checks, and putting cut and whole sequences into a micro-batch. Internal to the policies.
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ballast/plan/layout_policies.h"
+
+namespace ballast {
+
+Layout empty_layout(const std::string& name, int64_t ranks, int64_t micro_batches);
+Topology topology_of(const LayoutLimits& limits);   // throws Error(Usage) if its ranks are not the layout's
+int common_level(std::span<const int64_t> ranks, const Topology& topology);   // innermost that contains all
+
+// Whether `members` ranks can share a sequence under the options: a team's square divides them, heads divide.
+bool may_share(const LayoutLimits& limits, int64_t members);
+void require_share(const LayoutLimits& limits, int64_t members);   // throws Error(Usage) with the nearest legal
+
+// Most tokens that one of `members` ranks holds of a cut sequence of `length`.
+int64_t largest_part(int64_t length, int64_t members);
+// Throws Error(Usage): samples that no layout holds. `needed`: the smallest micro_tokens that would do.
+[[noreturn]] void refuse_capacity(const SampleRef& sample, const LayoutLimits& limits, int64_t needed);
+
+// A sequence on one rank.
+struct WholeSequence {
+  SampleRef sample;
+  int64_t rank = 0;
+};
+// Fills micro-batch `index` of every rank: cut sequences first, outermost level first (stable), then whole ones in the order given.
+// Sets CutSequence::level and order, and the pieces and slots of the ranks.
+void place_sequences(Layout& layout, int64_t index, std::vector<CutSequence> cuts, std::span<const WholeSequence> whole, const Topology& topology);
+
+// The policies.
+Layout lay_packed(std::span<const SampleRef> selection, const LayoutLimits& limits);
+Layout lay_padded(std::span<const SampleRef> selection, const LayoutLimits& limits);
+Layout lay_context_parallel(std::span<const SampleRef> selection, const LayoutLimits& limits);
+
+}  // namespace ballast
