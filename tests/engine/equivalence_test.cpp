@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "tests/engine/thread_run.h"
+#include "tests/engine/expectations.h"
 
 namespace ballast::testing {
 namespace {
@@ -15,8 +15,6 @@ struct World {
   std::vector<Level> levels;
   std::vector<std::string> placements;
 };
-
-Level level(const char* name, int64_t size) { return {name, size, {}, {}}; }
 
 const std::vector<World>& worlds() {
   static const std::vector<World> all{
@@ -39,55 +37,6 @@ const std::vector<World>& worlds() {
       {{level("pair", 1), level("node", 3), level("cluster", 2)}, {"zero3", "hsdp(node)", "hpz(node)", "hpz(pair)", "{weights: node, gradients: self, optimizer: world}"}},
   };
   return all;
-}
-
-double relative_difference(const std::vector<float>& a, const std::vector<float>& b, const std::vector<float>& start) {
-  double difference = 0, size = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i]) - b[i], 2);
-    size += std::pow(static_cast<double>(b[i]) - start[i], 2);
-  }
-  return difference == 0 ? 0 : std::sqrt(difference / size);
-}
-
-// The reference: one process, one micro-batch, nothing sharded, nothing recomputed.
-const Outcome& reference(const Case& like) {
-  static std::map<std::string, Outcome> known;
-  Case c = like;
-  c.levels = {level("node", 1)};
-  c.placement = "ddp";
-  c.layout = "packed";
-  c.micro_tokens = 4096;
-  c.recompute_every = 0;
-  c.prefetch = 1;
-  const std::string key = c.name() + fmt::format(" {}", c.optimizer.name);
-  auto found = known.find(key);
-  if (found == known.end()) found = known.emplace(key, run(c)).first;
-  return found->second;
-}
-
-void expect_equal_to_reference(const Outcome& got, const Case& c) {
-  const Outcome& want = reference(c);
-  ASSERT_EQ(got.losses.size(), want.losses.size());
-  for (size_t s = 0; s < want.losses.size(); ++s) {
-    EXPECT_NEAR(got.losses[s], want.losses[s], 2e-6 * want.losses[s]) << "step " << s + 1;
-    EXPECT_NEAR(got.norms[s], want.norms[s], 2e-5 * want.norms[s]) << "step " << s + 1;
-  }
-  EXPECT_NEAR(got.eval_loss, want.eval_loss, 2e-6 * want.eval_loss);
-  ASSERT_EQ(got.weights.size(), want.weights.size());
-  for (const auto& [name, values] : want.weights) {
-    const auto found = got.weights.find(name);
-    ASSERT_NE(found, got.weights.end()) << name;
-    EXPECT_EQ(got.initial.at(name), want.initial.at(name)) << name;
-    EXPECT_LE(relative_difference(found->second, values, want.initial.at(name)), 5e-5) << name;
-  }
-}
-
-void expect_plan_is_exact(const Outcome& got) {
-  EXPECT_EQ(got.diverged, std::vector<std::string>{});
-  EXPECT_EQ(got.padding, 0.0);
-  EXPECT_EQ(got.bytes, got.planned_bytes);
-  EXPECT_EQ(got.memory, got.planned_memory);
 }
 
 class Equivalence : public ::testing::TestWithParam<std::tuple<int, const char*, int64_t, int64_t>> {};

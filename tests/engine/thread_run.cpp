@@ -7,10 +7,12 @@
 #include <cmath>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include "ballast/base/check.h"
-#include "ballast/plan/layout_policies.h"
+#include "ballast/plan/route.h"
+#include "tests/plan/random_layout.h"
 
 namespace ballast::testing {
 
@@ -27,7 +29,7 @@ std::vector<SampleRef> selection_of(const Case& c, int64_t step) {
   std::vector<SampleRef> samples;
   for (int64_t i = 0; i < c.samples_per_step; ++i) {
     const auto id = static_cast<uint64_t>(step * 1000 + i);
-    samples.push_back({id, 1 + static_cast<int64_t>(mix(id) % 31)});  // lengths 1..31
+    samples.push_back({id, 1 + static_cast<int64_t>(mix(id) % static_cast<uint64_t>(c.longest))});
   }
   return samples;
 }
@@ -52,9 +54,10 @@ MicroBatch batch_of(const MicroBatchLayout& layout, int64_t vocab) {
   for (const Piece& piece : layout.pieces) {
     for (int64_t t = 0; t < piece.length + piece.padding; ++t) {
       const bool real = t < piece.length;
-      ids.push_back(real ? token_of(piece.sample, t, vocab) : 0);
-      positions.push_back(t);
-      targets.push_back(real && trained(piece.sample, t) ? token_of(piece.sample, t + 1, vocab) : -1);
+      const int64_t position = piece.begin + t;
+      ids.push_back(real ? token_of(piece.sample, position, vocab) : 0);
+      positions.push_back(position);
+      targets.push_back(real && trained(piece.sample, position) ? token_of(piece.sample, position + 1, vocab) : -1);
     }
     batch.starts.push_back(static_cast<int64_t>(ids.size()));
     batch.sample_keys.push_back(piece.sample);
@@ -91,12 +94,20 @@ void take_tensors(const ParameterGroup& group, const at::Tensor& flat, std::map<
   }
 }
 
+Layout layout_of(const Case& c, const std::vector<SampleRef>& selection, const Topology& topology, int64_t step) {
+  const LayoutLimits limits{.ranks = topology.ranks(), .micro_tokens = c.micro_tokens, .topology = topology, .options = c.sequence, .heads = c.model.heads, .kv_heads = c.model.kv_heads};
+  Layout layout = c.layout == "random" ? random_layout(selection, limits, c.seed * 1000 + static_cast<uint64_t>(step)) : make_layout(c.layout, selection, limits);
+  route_rings(layout, topology);
+  return layout;
+}
+
 Placement placement_of(const Case& c, const Topology& topology) { return parse_placement(YAML::Load(c.placement), topology); }
 
 }  // namespace
 
 std::string Case::name() const {
-  return fmt::format("{} {} {} micro {} recompute {} prefetch {} {} {}{} x {}", model.model_type, placement, layout, micro_tokens, recompute_every, prefetch,
+  const std::string shared = layout == "packed" || layout == "padded" ? "" : fmt::format(" {} team {}{}{}", name_of(sequence.sharing), sequence.team, sequence.keys_across ? " across" : "", longest);
+  return fmt::format("{} {} {}{} micro {} recompute {} prefetch {} {} {}{} x {}", model.model_type, placement, layout, shared, micro_tokens, recompute_every, prefetch,
                      name_of(compute), samples_per_step, freeze.empty() ? "" : " frozen", steps);
 }
 
@@ -174,7 +185,7 @@ Outcome run(const Case& c) {
     for (int64_t step = 1; step <= c.steps; ++step) {
       if (step == c.reload_before) engine.set_weights(fill_case);
       const std::vector<SampleRef> selection = selection_of(c, step);
-      const Layout layout = make_layout(c.layout, selection, {recipe.topology.ranks(), c.micro_tokens});
+      const Layout layout = layout_of(c, selection, recipe.topology, step);
       const auto& mine = layout.ranks[rank];
       const StepGraph graph = build_step(recipe, static_cast<int64_t>(rank), mine, Work::Train);
       activations = std::max(activations, graph.activation_bytes);
@@ -195,13 +206,27 @@ Outcome run(const Case& c) {
         if (!result.updated) outcome.nonfinite = result.nonfinite;
         outcome.micro_batches = std::max(outcome.micro_batches, layout.micro_batches());
         const PlanSummary summary = summarize(recipe, layout);
-        for (size_t l = 0; l < summary.levels.size(); ++l) outcome.planned_bytes[l] += summary.levels[l].bytes_per_step;
+        for (size_t l = 0; l < summary.levels.size(); ++l) {
+          outcome.planned_bytes[l] += summary.levels[l].bytes_per_step;
+          outcome.planned_layout_bytes += summary.levels[l].layout_bytes;
+        }
+        for (const auto& batches_of : layout.ranks) {
+          for (const MicroBatchLayout& batch : batches_of) {
+            outcome.remapped += batch.remapped();
+            for (const CutPart& part : batch.cuts) outcome.cut += part.member == 0;
+          }
+        }
       }
     }
     sent[rank] = communicator.bytes_sent();
+    const std::vector<int64_t> moved = communicator.layout_bytes_sent();
+    {
+      const std::lock_guard lock(copies_mutex);
+      outcome.layout_bytes += std::accumulate(moved.begin(), moved.end(), int64_t{0});
+    }
     for (size_t l = 0; l < sent[rank].size(); ++l) sent[rank][l] -= before[l];
     const std::vector<SampleRef> selection = selection_of(c, 777);
-    const Layout layout = make_layout(c.layout, selection, {recipe.topology.ranks(), c.micro_tokens});
+    const Layout layout = layout_of(c, selection, recipe.topology, 777);
     const StepGraph graph = build_step(recipe, static_cast<int64_t>(rank), layout.ranks[rank], Work::Evaluate);
     std::vector<MicroBatch> batches;
     for (const MicroBatchLayout& batch : layout.ranks[rank]) batches.push_back(batch_of(batch, c.model.vocab_size));

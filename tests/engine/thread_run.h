@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ballast/engine/engine.h"
+#include "ballast/plan/layout_policies.h"
 #include "ballast/plan/summary.h"
 
 namespace ballast::testing {
@@ -14,8 +15,10 @@ struct Case {
   std::vector<std::string> freeze;
   std::vector<Level> levels{{"node", 1, {}, {}}};
   std::string placement = "ddp";        // preset text or a YAML table
-  std::string layout = "packed";
+  std::string layout = "packed";        // a policy, or "random": sequences cut and moved in any legal way
+  SequenceOptions sequence;
   int64_t micro_tokens = 64;
+  int64_t longest = 31;                 // lengths are 1..longest
   int64_t recompute_every = 0;
   int64_t prefetch = 1;
   DType compute = DType::Float32;
@@ -38,6 +41,8 @@ struct Outcome {
   std::map<std::string, std::vector<float>> initial;
   std::vector<int64_t> bytes;                              // by level, sum over ranks and steps, as counted
   std::vector<int64_t> planned_bytes;                      // the same from the plan
+  int64_t layout_bytes = 0, planned_layout_bytes = 0;      // of rings and remapping, over all levels, ranks and steps
+  int64_t cut = 0, remapped = 0;                           // sequences that ranks shared, micro-batches whose tokens moved
   std::vector<int64_t> memory, planned_memory;             // by rank: persistent and arenas; from the plan
   int64_t micro_batches = 0;
   std::vector<bool> updated;                               // by step

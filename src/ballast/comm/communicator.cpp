@@ -5,16 +5,17 @@
 #include <cstring>
 
 #include "ballast/base/check.h"
+#include "ballast/plan/step_graph.h"
 
 namespace ballast {
 
-Communicator::Communicator(const Topology& topology) : topology_(topology), counters_(topology.levels().size()) {}
+Communicator::Communicator(const Topology& topology) : topology_(topology), counters_(topology.levels().size()), layout_counters_(topology.levels().size()) {}
 
 void Communicator::exchange(std::span<const Send> sends, std::span<const Receive> receives, uint64_t tag,
                             const Purpose& purpose) {
   BALLAST_CHECK(tag < kTagLimit, "tag {} of '{}' is not below 2^30", tag, purpose.what);
   run(sends, receives, tag, purpose);
-  count(sends);
+  count(sends, tag);
 }
 
 void Communicator::run(std::span<const Send> sends, std::span<const Receive> receives, uint64_t tag,
@@ -53,18 +54,26 @@ void Communicator::run(std::span<const Send> sends, std::span<const Receive> rec
   transfer(remote_sends, remote_receives, tag, purpose);
 }
 
-void Communicator::count(std::span<const Send> sends) {
+void Communicator::count(std::span<const Send> sends, uint64_t tag) {
+  std::vector<std::atomic<int64_t>>& counters = tag < kLayoutTag ? counters_ : layout_counters_;
   for (const Send& send : sends) {
     const int level = topology_.common_level(rank(), send.to);
-    if (level != kSelf) counters_[static_cast<size_t>(level)].fetch_add(send.bytes, std::memory_order_relaxed);
+    if (level != kSelf) counters[static_cast<size_t>(level)].fetch_add(send.bytes, std::memory_order_relaxed);
   }
 }
 
-std::vector<int64_t> Communicator::bytes_sent() const {
-  std::vector<int64_t> bytes;
-  for (const auto& counter : counters_) bytes.push_back(counter.load(std::memory_order_relaxed));
-  return bytes;
+namespace {
+
+std::vector<int64_t> values_of(const std::vector<std::atomic<int64_t>>& counters) {
+  std::vector<int64_t> values;
+  for (const auto& counter : counters) values.push_back(counter.load(std::memory_order_relaxed));
+  return values;
 }
+
+}  // namespace
+
+std::vector<int64_t> Communicator::bytes_sent() const { return values_of(counters_); }
+std::vector<int64_t> Communicator::layout_bytes_sent() const { return values_of(layout_counters_); }
 
 void Communicator::all_gather_fixed(const void* mine, int64_t bytes, void* all, const std::string& what) {
   const uint64_t sequence = control_sequence_++;

@@ -49,8 +49,10 @@ class Communicator {
   // Tells the others to stop waiting: a rank that fails calls this before it unwinds. `reason` shows in their error.
   virtual void abort(const std::string& reason) noexcept = 0;
 
-  // Payload bytes this rank has sent so far, by level of the topology (index as in Topology; the innermost level holding both ends).
+  // Payload bytes this rank has sent so far, by level of the topology (index as in Topology; the innermost level holding both ends): of hops, and
+  // of exchanges whose tag is kLayoutTag or above.
   std::vector<int64_t> bytes_sent() const;
+  std::vector<int64_t> layout_bytes_sent() const;
 
  protected:
   explicit Communicator(const Topology& topology);
@@ -60,10 +62,10 @@ class Communicator {
 
  private:
   void run(std::span<const Send> sends, std::span<const Receive> receives, uint64_t tag, const Purpose& purpose);
-  void count(std::span<const Send> sends);
+  void count(std::span<const Send> sends, uint64_t tag);
 
   Topology topology_;
-  std::vector<std::atomic<int64_t>> counters_;  // by level
+  std::vector<std::atomic<int64_t>> counters_, layout_counters_;  // by level
   std::atomic<uint64_t> control_sequence_{0};
 };
 

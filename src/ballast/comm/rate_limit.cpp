@@ -12,7 +12,7 @@ RateLimit::RateLimit(const Topology& topology) : topology_(topology) {
     const Level& level = topology.level(l);
     limited = limited || level.bandwidth || level.latency;
     const int64_t below = topology.group_size(l - 1);
-    const size_t units = level.bandwidth ? static_cast<size_t>(topology.ranks() / below) : 0;
+    const size_t units = level.bandwidth ? static_cast<size_t>(topology.ranks() / below * topology.links(l)) : 0;
     levels_.push_back({below, level.bandwidth ? 1 / *level.bandwidth : 0, level.latency.value_or(0),
                        std::vector<double>(units), std::vector<double>(units)});
   }
@@ -40,7 +40,8 @@ RateLimit::Clock::time_point RateLimit::arrival(int64_t from, int64_t to, int64_
   const auto each = [&](int l, int64_t rank, std::vector<double> LevelBuckets::* side) {
     LevelBuckets& level = levels_[static_cast<size_t>(l)];
     if (level.seconds_per_byte > 0)
-      pass((level.*side)[static_cast<size_t>(rank / level.ranks_below)], static_cast<double>(bytes) * level.seconds_per_byte);
+      pass((level.*side)[static_cast<size_t>(rank / level.ranks_below * topology_.links(l) + topology_.link_of(rank, l))],
+           static_cast<double>(bytes) * level.seconds_per_byte);
   };
   for (int l = 0; l <= meeting; ++l) each(l, from, &LevelBuckets::out);
   for (int l = meeting; l >= 0; --l) each(l, to, &LevelBuckets::in);

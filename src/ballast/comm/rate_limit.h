@@ -1,6 +1,6 @@
 #pragma once
 // Links of thread-ranks that are as slow as their topology says: when a message handed over now has arrived.
-// Every unit (a rank, a node, a rack) has one link to the level above it, with a token bucket each way. A message whose
+// Every unit (a rank, a node, a rack) has a link to the level above it, or several shared out to its ranks, each with a token bucket each way. A message whose
 // ends meet at level l passes the sender's units up to l and the receiver's down from it, one bucket for each level. It flows
 // through them like packets, so the slowest bucket decides; on one link messages are served one after the other, in the
 // order they are handed over. Buckets hold no burst: n bytes never pass in less than n / rate. A level without a
@@ -30,7 +30,7 @@ class RateLimit {
     int64_t ranks_below;       // of the units that have the buckets
     double seconds_per_byte;   // 0: no limit
     double latency_s;
-    std::vector<double> out, in;  // by unit: when the bucket has passed all it has taken, seconds since start_
+    std::vector<double> out, in;  // by unit and link: when the bucket has passed all it has taken, seconds since start_
   };
 
   Topology topology_;

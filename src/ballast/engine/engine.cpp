@@ -181,7 +181,7 @@ void Engine::execute(const Op& op, GraphRun& run) {
         (*run.sink)(*places_[static_cast<size_t>(op.group)].group, memory_.tensor(op.inputs[0]));
       }
       return;
-    case OpKind::Exchange: break;
+    case OpKind::Exchange: execute_exchange(op); return;
   }
   BALLAST_CHECK(false, "no runner for {} {}", name_of(op.kind), op.what);
 }

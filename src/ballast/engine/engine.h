@@ -92,6 +92,8 @@ class Engine {
   void run(const StepGraph& graph, GraphRun& run);
   void execute(const Op& op, GraphRun& run);
   void execute_segment(const Op& op, GraphRun& run);
+  void execute_attention(const Op& op, GraphRun& run);
+  void execute_exchange(const Op& op);
   void execute_hop(const Op& op);
   void execute_codec(const Op& op, GraphRun& run);
   Draw draw_of(const Op& op, const GraphRun& run) const;

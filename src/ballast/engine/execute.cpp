@@ -11,6 +11,7 @@
 namespace ballast {
 
 void Engine::execute_segment(const Op& op, GraphRun& run) {
+  if (op.segment >= 0 && recipe_.model.segments[static_cast<size_t>(op.segment)].kind == SegmentKind::Attend) return execute_attention(op, run);
   const Segment& segment = recipe_.model.segments[static_cast<size_t>(op.segment)];
   RoleTensors weights, gradients;
   RoleFlags fresh{};
@@ -46,7 +47,7 @@ void Engine::execute_segment(const Op& op, GraphRun& run) {
     switch (segment.kind) {
       case SegmentKind::Embedding: return embedding_forward(call, out[0]);
       case SegmentKind::Project: return project_forward(call, in(0), out[0], out[1], out[2], saved);
-      case SegmentKind::Attend: return attend_forward(call, in(0), in(1), in(2), out[0], out[1]);
+      case SegmentKind::Attend:
       case SegmentKind::Finish: return finish_forward(call, in(0), in(1), out[0], saved);
       case SegmentKind::Head: break;
     }
@@ -57,7 +58,7 @@ void Engine::execute_segment(const Op& op, GraphRun& run) {
     switch (segment.kind) {
       case SegmentKind::Embedding: return embedding_backward(call, in(0));
       case SegmentKind::Project: return project_backward(call, in(0), saved, out[0], out[1], out[2], out[3]);
-      case SegmentKind::Attend: return attend_backward(call, in(0), in(1), in(2), in(3), in(4), in(5), out[0], out[1], out[2]);
+      case SegmentKind::Attend:
       case SegmentKind::Finish: return finish_backward(call, in(0), in(1), saved, out[0], out[1]);
       case SegmentKind::Head: break;
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ballast/plan/attention_tiles.h"
 #include "ballast/plan/head_chunk.h"
 
 namespace ballast {
@@ -21,7 +22,7 @@ std::vector<TensorSpec> outputs_of(SegmentKind kind, const ModelConfig& config, 
       return {{"q", {tokens, config.query_width()}, compute},
               {"k", {tokens, config.kv_width()}, compute},
               {"v", {tokens, config.kv_width()}, compute}};
-    case SegmentKind::Attend: return {{"o", {tokens, config.query_width()}, compute}, {"lse", {config.heads, tokens}, DType::Float32}};
+    case SegmentKind::Attend: return {{"o", {tokens, config.query_width()}, compute}, {"lse", {tokens, config.heads}, DType::Float32}};
     case SegmentKind::Head: return {{"loss", {tokens}, DType::Float32}};
   }
   return {};
@@ -68,10 +69,8 @@ int64_t scratch_bytes(SegmentKind kind, const ModelConfig& config, int64_t token
       break;
     }
     case SegmentKind::Attend: {
-      constexpr int64_t kQueries = 64, kKeys = 128;  // tiles of kernel/attention_tile.h
-      const int64_t tile = kQueries * kKeys + kKeys + 2 * kQueries * d + 2 * kKeys * d + 2 * kQueries + 16;
-      floats = threads * (backward ? tile + kQueries * kKeys + (3 * d + 1) * tokens : tile);
-      break;
+      const AttendUnit whole{{{0, tokens, 0}}, {{0, tokens, 0}}, 0};
+      return attend_scratch_bytes(config, std::span(&whole, 1), compute, backward, threads);
     }
     case SegmentKind::Finish:
       if (backward) {
@@ -92,6 +91,18 @@ int64_t scratch_bytes(SegmentKind kind, const ModelConfig& config, int64_t token
     }
   }
   return (floats + slack) * 4;
+}
+
+int64_t attend_scratch_bytes(const ModelConfig& config, std::span<const AttendUnit> units, DType compute, bool backward, int64_t threads) {
+  if (units.empty()) return 0;
+  const bool narrow = compute != DType::Float32;
+  int64_t longest = 0;  // keys of one unit
+  for (const AttendUnit& unit : units) {
+    int64_t keys = 0;
+    for (const Span& span : unit.keys) keys += span.count;
+    longest = std::max(longest, keys);
+  }
+  return threads * attend_room_floats(config.head_dim, narrow, backward, backward && narrow ? longest : 0) * int64_t{sizeof(float)};
 }
 
 }  // namespace ballast

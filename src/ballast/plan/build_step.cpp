@@ -60,7 +60,7 @@ class Builder {
  private:
   // --- the compute operations of one micro-batch, in order -------------------------------------------------------------
   void lay_out_micro_batch(size_t index) {
-    SegmentOps ops(recipe_, graph_, micro_batches_[index], static_cast<int32_t>(index));
+    SegmentOps ops(recipe_, rank_, graph_, micro_batches_[index], static_cast<int32_t>(index));
     const auto& segments = recipe_.model.segments;
     const auto enter = [&](Op op, const Segment& segment, bool gradients) {
       Entry entry;
@@ -79,14 +79,14 @@ class Builder {
       if (segment.kind == SegmentKind::Head) {
         enter(work_ == Work::Train ? ops.head_train(s) : ops.head_loss(s), segment, work_ == Work::Train);
       } else {
-        enter(ops.forward(s), segment, false);
+        for (Op& op : ops.forward(s)) enter(std::move(op), segment, false);
       }
     }
     if (work_ != Work::Train) return;
     for (int64_t s = count - 2; s >= lowest; --s) {
       const Segment& segment = segments[static_cast<size_t>(s)];
       if (ops.recomputes(segment) && segment.kind != SegmentKind::Attend) enter(ops.recompute(s), segment, false);
-      enter(ops.backward(s), segment, true);
+      for (Op& op : ops.backward(s)) enter(std::move(op), segment, true);
     }
   }
 

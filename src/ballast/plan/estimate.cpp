@@ -20,7 +20,7 @@ StepEstimate estimate_step(const PlanSummary& summary, const Topology& topology,
     const auto bytes = static_cast<double>(summary.levels[static_cast<size_t>(level)].bytes_per_step);
     const double units = ranks / static_cast<double>(topology.group_size(level - 1));
     const std::optional<double> bandwidth = topology.level(level).bandwidth;
-    estimate.level_s.push_back(bytes == 0 ? 0 : bandwidth ? bytes / units / *bandwidth : std::numeric_limits<double>::quiet_NaN());
+    estimate.level_s.push_back(bytes == 0 ? 0 : bandwidth ? bytes / units / (*bandwidth * static_cast<double>(topology.links(level))) : std::numeric_limits<double>::quiet_NaN());
   }
   return estimate;
 }

@@ -17,7 +17,7 @@ HopWriter::HopWriter(const Recipe& recipe, int64_t rank, StepGraph& graph, int64
 
 void HopWriter::push(Op op) {
   op.group = static_cast<int32_t>(group_);
-  op.tag = graph_.ops.size() + 1;
+  op.tag = ++graph_.hop_tags;
   graph_.ops.push_back(std::move(op));
 }
 

@@ -39,6 +39,7 @@ struct CutSequence {
   Sharing sharing = Sharing::Ring;
   int64_t team = 1;                // C: C^2 divides the members; 1 is the plain ring
   bool keys_across = false;        // teams gather keys and values across teams instead of within (docs/sequences.md)
+  bool routed = false;             // a hop of its ring between units goes over all links of a unit (plan/route.h)
   int level = 0;                   // innermost level that contains all members
   int64_t order = 0;               // its place among the cut sequences of its micro-batch, outermost level first; the same on all ranks
   int64_t members() const { return static_cast<int64_t>(ranks.size()); }
@@ -48,7 +49,7 @@ struct CutSequence {
 // What a rank holds of a cut sequence: both chunks of `member`, one after the other, from `slot` on among its attention slots.
 struct CutPart {
   std::shared_ptr<const CutSequence> cut;
-  int64_t member = 0;
+  int64_t member = 0;              // -1: none, the rank only passes on what others send over its link
   int64_t slot = 0;
 };
 

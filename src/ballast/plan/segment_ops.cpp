@@ -8,9 +8,9 @@
 
 namespace ballast {
 
-SegmentOps::SegmentOps(const Recipe& recipe, StepGraph& graph, const MicroBatchLayout& layout, int32_t micro_batch)
+SegmentOps::SegmentOps(const Recipe& recipe, int64_t rank, StepGraph& graph, const MicroBatchLayout& layout, int32_t micro_batch)
     : recipe_(recipe), graph_(graph), layout_(layout), micro_batch_(micro_batch), slots_(layout.slots()),
-      blocks_(static_cast<size_t>(recipe.model.config.layers)) {}
+      attention_(recipe, rank, graph, layout, micro_batch), blocks_(static_cast<size_t>(recipe.model.config.layers)) {}
 
 bool SegmentOps::recomputes(const Segment& segment) const {
   return recipe_.recompute_every > 0 && segment.layer >= 0 && segment.layer % recipe_.recompute_every == 0;
@@ -49,35 +49,33 @@ BufferId SegmentOps::like(const std::string& name, BufferId other) {
   return static_cast<BufferId>(graph_.buffers.size() - 1);
 }
 
-Op SegmentOps::forward(int64_t s) {
+std::vector<Op> SegmentOps::forward(int64_t s) {
   const Segment& segment = recipe_.model.segments[static_cast<size_t>(s)];
+  if (segment.kind == SegmentKind::Attend) {
+    Block& block = blocks_[static_cast<size_t>(segment.layer)];
+    std::vector<Op> ops;
+    block.o = attention_.forward(s, block.qkv, ops);
+    return ops;
+  }
   Op op = compute(what::kForward, s);
   op.outputs = buffers_of(segment.name(), false, segment);
   op.saved = buffers_of(segment.name(), true, segment);
   if (segment.kind == SegmentKind::Embedding) {
     x_ = op.outputs.front();
-    return op;
+    return {op};
   }
   Block& block = blocks_[static_cast<size_t>(segment.layer)];
-  switch (segment.kind) {
-    case SegmentKind::Project:
-      block.x = x_;
-      op.inputs = {block.x};
-      block.qkv = op.outputs;
-      block.saved_project = op.saved;
-      break;
-    case SegmentKind::Attend:
-      op.inputs = block.qkv;
-      block.attended = op.outputs;
-      break;
-    case SegmentKind::Finish:
-      op.inputs = {block.x, block.attended[0]};
-      block.saved_finish = op.saved;
-      x_ = op.outputs.front();
-      break;
-    default: break;
+  if (segment.kind == SegmentKind::Project) {
+    block.x = x_;
+    op.inputs = {block.x};
+    std::copy(op.outputs.begin(), op.outputs.end(), block.qkv.begin());
+    block.saved_project = op.saved;
+  } else {
+    op.inputs = {block.x, block.o};
+    block.saved_finish = op.saved;
+    x_ = op.outputs.front();
   }
-  return op;
+  return {op};
 }
 
 Op SegmentOps::head_train(int64_t s) {
@@ -111,61 +109,47 @@ Op SegmentOps::recompute(int64_t s) {
     op.inputs = {block.x};
     block.saved_project = op.saved;
   } else {
-    op.inputs = {block.x, block.attended[0]};
+    op.inputs = {block.x, block.o};
     block.saved_finish = op.saved;
   }
   return op;
 }
 
-Op SegmentOps::backward(int64_t s) {
+std::vector<Op> SegmentOps::backward(int64_t s) {
   const Segment& segment = recipe_.model.segments[static_cast<size_t>(s)];
+  if (segment.kind == SegmentKind::Attend) {
+    Block& block = blocks_[static_cast<size_t>(segment.layer)];
+    std::vector<Op> ops;
+    block.d_qkv = attention_.backward(s, block.d_o, ops);
+    return ops;
+  }
   Op op = compute(what::kBackward, s);
   if (segment.kind == SegmentKind::Embedding) {
     op.inputs = {dx_};
-    return op;
+    return {op};
   }
   Block& block = blocks_[static_cast<size_t>(segment.layer)];
-  const std::string name = "gradient." + segment.name();
-  switch (segment.kind) {
-    case SegmentKind::Finish:
-      block.d_o = like(name + ".o", block.attended[0]);
-      op.inputs = {block.x, block.attended[0]};
-      op.outputs = {dx_, block.d_o};
-      op.saved = block.saved_finish;
-      break;
-    case SegmentKind::Attend:
-      for (BufferId id : block.qkv) block.d_qkv.push_back(like(name + ".qkv", id));
-      op.inputs = {block.qkv[0], block.qkv[1], block.qkv[2], block.attended[0], block.attended[1], block.d_o};
-      op.outputs = block.d_qkv;
-      break;
-    case SegmentKind::Project:
-      op.inputs = {block.x};
-      op.outputs = {block.d_qkv[0], block.d_qkv[1], block.d_qkv[2], dx_};
-      op.saved = block.saved_project;
-      break;
-    default: break;
+  if (segment.kind == SegmentKind::Finish) {
+    block.d_o = like("gradient." + segment.name() + ".o", block.o);
+    op.inputs = {block.x, block.o};
+    op.outputs = {dx_, block.d_o};
+    op.saved = block.saved_finish;
+  } else {
+    op.inputs = {block.x};
+    op.outputs = {block.d_qkv[0], block.d_qkv[1], block.d_qkv[2], dx_};
+    op.saved = block.saved_project;
   }
-  return op;
+  return {op};
 }
 
 int64_t SegmentOps::scratch(const Segment& segment, const Op& op) const {
+  if (segment.kind == SegmentKind::Attend) return attend_scratch_bytes(recipe_.model.config, op.units, recipe_.compute, op.what == what::kAttendBackward, kScratchThreads);
   return scratch_bytes(segment.kind, recipe_.model.config, slots_, recipe_.compute, op.what == what::kBackward || op.what == what::kHeadTrain);
 }
 
 double SegmentOps::flops(const Segment& segment) const {
-  const ModelConfig& config = recipe_.model.config;
   const auto tokens = static_cast<double>(slots_);
   if (segment.kind == SegmentKind::Embedding) return 0;
-  if (segment.kind == SegmentKind::Attend) {
-    double pairs = 0;
-    const int64_t window = config.window_of(segment.layer);
-    for (const Piece& piece : layout_.pieces) {
-      const auto n = static_cast<double>(piece.length);
-      const double w = window > 0 ? std::min(static_cast<double>(window), n) : n;
-      pairs += w * (w + 1) / 2 + (n - w) * w;
-    }
-    return 4.0 * static_cast<double>(config.query_width()) * pairs;
-  }
   double weights = 0;
   for (int64_t g : segment.groups) {
     for (const ParameterTensor& tensor : recipe_.model.groups[static_cast<size_t>(g)].tensors) {

@@ -46,6 +46,8 @@ uint64_t StepGraph::fingerprint() const {
   uint64_t hash = 1469598103934665603ull;
   const auto mix = [&hash](uint64_t value) { hash = (hash ^ value) * 1099511628211ull; };
   for (const Op& op : ops) {
+    // What a rank attends, exchanges and sums is its own; what runs on all of them together is the same.
+    if (op.kind != OpKind::Collective && op.kind != OpKind::Update && op.kind != OpKind::Host) continue;
     mix(static_cast<uint64_t>(op.kind));
     for (char c : op.what) mix(static_cast<unsigned char>(c));
     mix(op.tag);
@@ -68,7 +70,7 @@ void for_each_use(const Op& op, Visit&& visit) {
   for (BufferId b : op.inputs) visit(b, true, false);
   for (BufferId b : op.weights) visit(b, true, false);
   for (size_t i = 0; i < op.gradients.size(); ++i) visit(op.gradients[i], (op.fresh >> i & 1u) == 0, true);
-  const bool fresh = op.what == what::kForward || op.what == what::kRecompute || op.what == what::kSwap;
+  const bool fresh = op.what == what::kForward || op.what == what::kRecompute || op.what == what::kSwap || op.what == what::kAttendDelta || op.what == what::kExchange;
   for (BufferId b : op.outputs) visit(b, !fresh, true);
   // What a forward saves is written; what a backward saved is read; an error-feedback buffer is both.
   const bool saved_is_output = op.what == what::kForward || op.what == what::kRecompute;

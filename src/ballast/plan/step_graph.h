@@ -68,11 +68,14 @@ struct Op {
   double flops = 0;
   std::vector<AttendUnit> units;    // attention: rows of inputs
   std::vector<Transfer> sends, receives;   // exchanges: rows of inputs[i] go out, rows of outputs[i] come in; with itself: a copy
-  int64_t heads_part = 0, heads_parts = 1;  // attention over one of several equal parts of the heads
+  int64_t parts = 1, index = 0;     // attention: over part `index` of `parts` equal parts of the heads; merge, sum_rows, split, join: how many parts
   // What it touches; the meaning of the order is the kernel's.
   std::vector<BufferId> inputs, outputs, saved, weights, gradients;
   std::vector<int32_t> after;       // indices of earlier operations, on other lanes (the own lane's order is implied)
 };
+
+// Tags of exchanges of rows are above it, those of hops below.
+inline constexpr uint64_t kLayoutTag = uint64_t{1} << 29;
 
 // The kernels that graphs name. The engine has one runner for each.
 namespace what {
@@ -86,14 +89,16 @@ inline constexpr std::string_view kTranscode = "transcode";        // the same f
 inline constexpr std::string_view kGather = "gather";              // in place on outputs[0], encoded by `codec`
 inline constexpr std::string_view kSwap = "swap";                  // all-to-all: part j of inputs[0] to member j; outputs[0] = what the others sent
 inline constexpr std::string_view kSum = "sum";                    // outputs[0] = own part of inputs[0] + parts in inputs[1], from `codec` to `into`; saved[0]: feedback
-inline constexpr std::string_view kAttend = "attend";              // q, k, v -> o, lse of the units' rows; accumulate: merged with what o and lse hold
+// Attention. Keys are rows [begin, begin + part) of k and v, all of them if part is 0; `units` count from there. `part` otherwise counts rows.
+inline constexpr std::string_view kAttend = "attend";              // q, k, v -> o, lse of the units' rows; accumulate: merged with what these hold
 inline constexpr std::string_view kAttendDelta = "attend_delta";   // o, d_o -> delta
-inline constexpr std::string_view kAttendBackward = "attend_backward";  // q, k, v, lse, delta, d_o -> dq, dk, dv of the units' rows; accumulate: adds to dq
-inline constexpr std::string_view kMerge = "merge";                // n partial o, then their n lse -> o, lse of all rows
+inline constexpr std::string_view kAttendBackward = "attend_backward";  // q, k, v, lse, delta, d_o -> dq, dk, dv; accumulate: adds to dq
+inline constexpr std::string_view kMerge = "merge";                // `parts` times `part` rows of partial o, lse -> rows [into_begin, + part) of o, lse
+inline constexpr std::string_view kSumRows = "sum_rows";           // outputs[i] rows [into_begin, + part) = sum of `parts` times `part` rows of inputs[i] from `begin` on
 inline constexpr std::string_view kAdd = "add";                    // outputs[i] += inputs[i]
-inline constexpr std::string_view kSplitHeads = "split_heads";     // [rows, parts * w] -> [parts * rows, w]
-inline constexpr std::string_view kJoinHeads = "join_heads";       // and back
-inline constexpr std::string_view kExchange = "exchange";          // outputs[i] rows = what others send of their inputs[i]
+inline constexpr std::string_view kSplitHeads = "split_heads";     // rows [begin, + part) of [rows, parts * w] -> [parts * part, w]
+inline constexpr std::string_view kJoinHeads = "join_heads";       // and back into rows [into_begin, + part)
+inline constexpr std::string_view kExchange = "exchange";          // sends rows of inputs, receives rows of outputs
 inline constexpr std::string_view kNorm = "norm";                  // gradient norm, loss and counts, agreed by all ranks
 inline constexpr std::string_view kUpdate = "update";              // optimizer on one group's shard
 inline constexpr std::string_view kSink = "sink";                  // hands a gathered group to the caller
@@ -104,6 +109,7 @@ struct StepGraph {
   int32_t persistent = 0;           // how many
   std::vector<Op> ops;
   int16_t lanes = 1;
+  uint64_t hop_tags = 0;            // given out so far
   int64_t activation_bytes = 0;     // size of the two arenas
   int64_t buffer_bytes = 0;
   int64_t scratch_bytes = 0;        // bound of what kernels take while they run

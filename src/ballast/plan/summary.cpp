@@ -19,7 +19,7 @@ std::string gib(int64_t bytes) {
 
 struct RankPlan {
   std::array<int64_t, kStateKinds> bytes{};
-  std::vector<int64_t> sent;
+  std::vector<int64_t> sent, layout;
   double flops = 0;
   int64_t total() const {
     int64_t sum = 0;
@@ -28,9 +28,10 @@ struct RankPlan {
   }
 };
 
-RankPlan plan_of(const StepGraph& graph, const Topology& topology) {
+RankPlan plan_of(const StepGraph& graph, const Topology& topology, int64_t rank) {
   RankPlan plan;
   plan.sent.assign(static_cast<size_t>(topology.level_count()), 0);
+  plan.layout = plan.sent;
   for (int32_t b = 0; b < graph.persistent; ++b) {
     const Buffer& buffer = graph.buffers[static_cast<size_t>(b)];
     plan.bytes[static_cast<size_t>(buffer.state)] += buffer.bytes();
@@ -39,6 +40,7 @@ RankPlan plan_of(const StepGraph& graph, const Topology& topology) {
   plan.bytes[static_cast<size_t>(StateKind::Buffers)] += graph.buffer_bytes + graph.scratch_bytes;
   for (const Op& op : graph.ops) {
     if (op.kind == OpKind::Collective) add_sent_bytes(op, topology, plan.sent);
+    if (op.kind == OpKind::Exchange) add_layout_bytes(graph, op, topology, rank, plan.layout);
     plan.flops += op.flops;
   }
   return plan;
@@ -68,25 +70,38 @@ void add_sent_bytes(const Op& op, const Topology& topology, std::span<int64_t> b
   }
 }
 
+void add_layout_bytes(const StepGraph& graph, const Op& op, const Topology& topology, int64_t rank, std::span<int64_t> by_level) {
+  int64_t row_bytes = 0;
+  for (BufferId id : op.inputs) {
+    const Buffer& buffer = graph.buffers[static_cast<size_t>(id)];
+    row_bytes += buffer.shape.back() * size_of(buffer.dtype);
+  }
+  for (const Transfer& send : op.sends) {
+    if (send.rank != rank) by_level[static_cast<size_t>(topology.common_level(rank, send.rank))] += send.rows * row_bytes;
+  }
+}
+
 PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
   const int level_count = recipe.topology.level_count();
   PlanSummary summary;
   summary.ranks = recipe.topology.ranks();
   summary.micro_batches = layout.micro_batches();
   std::array<int64_t, kStateKinds> most{};
-  std::vector<int64_t> sent(static_cast<size_t>(level_count), 0);
+  std::vector<int64_t> sent(static_cast<size_t>(level_count), 0), moved = sent;
   std::map<std::vector<int64_t>, RankPlan> known;  // by the slots and piece lengths of the micro-batches
   for (int64_t rank = 0; rank < summary.ranks; ++rank) {
     const auto& batches = layout.ranks[static_cast<size_t>(rank)];
     std::vector<int64_t> shape;
     for (const MicroBatchLayout& batch : batches) {
       shape.push_back(-1);
+      // Attention shared with others, or laid out anew, is each rank's own.
+      if (!batch.cuts.empty() || batch.remapped()) shape.push_back(-2 - rank);
       for (const Piece& piece : batch.pieces) shape.push_back(piece.length + piece.padding);
     }
     auto found = known.find(shape);
     if (found == known.end()) {
       const StepGraph graph = build_step(recipe, rank, batches, work);
-      found = known.emplace(shape, plan_of(graph, recipe.topology)).first;
+      found = known.emplace(shape, plan_of(graph, recipe.topology, rank)).first;
       if (found->second.total() > summary.bytes_per_rank) {
         summary.bytes_per_rank = found->second.total();
         summary.largest = contributors(graph);
@@ -97,9 +112,10 @@ PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
     }
     for (size_t s = 0; s < kStateKinds; ++s) most[s] = std::max(most[s], found->second.bytes[s]);
     for (size_t l = 0; l < sent.size(); ++l) sent[l] += found->second.sent[l];
+    for (size_t l = 0; l < sent.size(); ++l) moved[l] += found->second.layout[l];
     summary.flops_per_step += found->second.flops;
   }
-  for (int l = 0; l < level_count; ++l) summary.levels.push_back({recipe.topology.level(l).name, sent[static_cast<size_t>(l)]});
+  for (int l = 0; l < level_count; ++l) summary.levels.push_back({recipe.topology.level(l).name, sent[static_cast<size_t>(l)], moved[static_cast<size_t>(l)]});
   for (size_t s = 0; s < kStateKinds; ++s) summary.memory.push_back({name_of(static_cast<StateKind>(s)), "device", most[s]});
   return summary;
 }

@@ -9,7 +9,7 @@
 namespace ballast {
 
 struct PlanSummary {
-  struct LevelBytes { std::string name; int64_t bytes_per_step; };                    // sum over all ranks
+  struct LevelBytes { std::string name; int64_t bytes_per_step = 0, layout_bytes = 0; };   // sums over all ranks; layout: remapping and rings, apart
   struct StateBytes { std::string state, tier; int64_t bytes_per_rank; };             // maximum over ranks
   struct Contributor { std::string name; int64_t bytes; };                            // one buffer of a rank
   int64_t ranks = 1;
@@ -27,6 +27,8 @@ PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work = Wo
 
 // Adds the bytes that a hop sends to the level that each of its transfers counts at.
 void add_sent_bytes(const Op& op, const Topology& topology, std::span<int64_t> by_level);
+// The same of an exchange of rows.
+void add_layout_bytes(const StepGraph& graph, const Op& op, const Topology& topology, int64_t rank, std::span<int64_t> by_level);
 
 // A layout for planning without data: every rank has `micro_batches` micro-batches filled with sequences of `sequence` tokens.
 Layout assumed_layout(int64_t ranks, int64_t micro_batches, int64_t micro_tokens, int64_t sequence);

@@ -29,6 +29,9 @@ Topology::Topology(std::vector<Level> levels) : levels_(std::move(levels)) {
     if (level.size > 1'000'000 || ranks_ > 100'000'000 / level.size) {
       throw Error(ErrorKind::Usage, "the topology has more than 100 million ranks").at("topology");
     }
+    if (level.links < 1) {
+      throw Error(ErrorKind::Usage, fmt::format("level '{}' has {} links", level.name, level.links)).at("topology").expected("1 or more");
+    }
     if (level.bandwidth && !(*level.bandwidth > 0)) {
       throw Error(ErrorKind::Usage, fmt::format("level '{}' has bandwidth {} bytes/s", level.name, *level.bandwidth)).at("topology").expected("a positive rate");
     }
@@ -91,6 +94,20 @@ int64_t Topology::shard_index(int64_t rank, int level) const {
   int64_t index = 0;
   for (int l = 0; l <= level; ++l) index = index * levels_[static_cast<size_t>(l)].size + coordinate(rank, l);
   return index;
+}
+
+int64_t Topology::links(int level) const { return std::min(levels_[static_cast<size_t>(level)].links, group_size(level - 1)); }
+
+int64_t Topology::link_of(int64_t rank, int level) const {
+  const int64_t below = group_size(level - 1);
+  return rank % below * links(level) / below;
+}
+
+std::vector<int64_t> Topology::link_heads(int64_t rank, int level) const {
+  const int64_t below = group_size(level - 1), first = rank / below * below, count = links(level);
+  std::vector<int64_t> heads;
+  for (int64_t link = 0; link < count; ++link) heads.push_back(first + (link * below + count - 1) / count);   // the least r with r * count / below == link
+  return heads;
 }
 
 int Topology::common_level(int64_t a, int64_t b) const {

@@ -10,8 +10,9 @@ namespace ballast {
 struct Level {
   std::string name;
   int64_t size = 1;                       // units of the level below
-  std::optional<double> bandwidth;        // bytes/s
+  std::optional<double> bandwidth;        // bytes/s of one link
   std::optional<double> latency;          // s
+  int64_t links = 1;                      // that each unit of the level below has to the others; its ranks share them in blocks of equal size
 };
 
 // Index of a level: 0 is the innermost; kSelf (-1) stands for one rank alone.
@@ -46,6 +47,11 @@ class Topology {
   int64_t hop_peers(int inner, int outer, int level) const;
   // Index of the rank's shard among group_size(level): the innermost coordinate cuts first, (i * P + p) * N + n (design: nested ownership).
   int64_t shard_index(int64_t rank, int level) const;
+  // Which link of its unit a rank uses at a level, 0 <= link < min(links, ranks of the unit).
+  int64_t links(int level) const;
+  int64_t link_of(int64_t rank, int level) const;
+  // The first rank of each link of the unit below `level` that holds `rank`, by link.
+  std::vector<int64_t> link_heads(int64_t rank, int level) const;
   // Innermost level that contains both; kSelf if a == b.
   int common_level(int64_t a, int64_t b) const;
   std::string text() const;  // "{pair: 2, node: 2} = 4 ranks"

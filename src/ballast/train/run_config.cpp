@@ -255,7 +255,7 @@ Topology parse_topology(const YamlNode& node) {
     level.name = entry.key;
     const YamlNode* size = &entry.value;
     if (entry.value.is_map()) {
-      known_keys(entry.value, key, {"size", "bandwidth", "latency"});
+      known_keys(entry.value, key, {"size", "bandwidth", "latency", "links"});
       size = entry.value.find("size");
       if (size == nullptr)
         throw config_error(entry.value.mark, key, "a level without a size")
@@ -270,9 +270,12 @@ Topology parse_topology(const YamlNode& node) {
           return parse_time(scalar_of(*latency, key + ".latency", "a time such as 3ms"));
         });
       }
+      if (const YamlNode* links = entry.value.find("links")) {
+        level.links = located(links->mark, key + ".links", [&] { return parse_count(scalar_of(*links, key + ".links", "a whole number")); });
+      }
     }
     level.size = located(size->mark, key, [&] {
-      return parse_count(scalar_of(*size, key, "a whole number, or {size, bandwidth, latency}"));
+      return parse_count(scalar_of(*size, key, "a whole number, or {size, bandwidth, latency, links}"));
     });
     if (level.size < 1)
       throw config_error(size->mark, key, "out of range").found(size->scalar).expected(">= 1 units of the level below");

@@ -60,7 +60,7 @@ std::vector<ConfigKey> keys() {
       {"data.sequence.overlong", kChoice, "split", "", {"split", "cut", "drop", "error"}, "What becomes of a record longer than max_tokens: windows, its beginning, nothing, a refusal. Counted and said."},
       {"data.workers", kCount, "0", "threads", {}, "Threads that prepare data; 0: as many as the process may use.", kResume, "", 0, 1024},
 
-      {"topology", kTree, "", "", {}, "A map level: size, or level: {size, bandwidth, latency}, as in {pair: 2, node: 4}; or the path of a .yaml file with one. Default: one level `node` of all ranks."},
+      {"topology", kTree, "", "", {}, "A map level: size, or level: {size, bandwidth, latency, links}, as in {pair: 2, node: 4}; links: how many of that bandwidth each unit has, shared out to its ranks; or the path of a .yaml file with one. Default: one level `node` of all ranks."},
       {"placement", kTree, "ddp", "", {}, "A preset (ddp, zero1, zero2, zero3, hsdp(LEVEL), hpz(LEVEL), zeropp(LEVEL), topo(LEVEL0, LEVEL1)) or a table {weights: {shard, tier, storage}, secondary, gradients, optimizer, wire, keep}: docs/partitioning.md."},
 
       {"batch.tokens", kCount, "4096", "tokens", {}, "Real tokens of one step over all ranks; at least one sample is taken.", false, "", 1, 1099511627776},

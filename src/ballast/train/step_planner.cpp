@@ -36,22 +36,27 @@ PlannedStep StepPlanner::plan() {
   planned.layout = make_layout(policy_, selection, limits_);
   const auto& mine = planned.layout.ranks[static_cast<size_t>(rank_)];
   planned.graph = build_step(recipe_, rank_, mine, Work::Train);
-  planned.fingerprint = planned.layout.fingerprint() * 31 + planned.graph.fingerprint();
+  for (const SampleRef& sample : selection) {
+    planned.lengths.push_back(sample.length);
+    planned.fingerprints.selection = planned.fingerprints.selection * 1099511628211ull + sample.sample * 31 + static_cast<uint64_t>(sample.length);
+  }
+  planned.fingerprints.layout = planned.layout.fingerprint();
+  planned.fingerprints.operations = planned.graph.fingerprint();
   for (const MicroBatchLayout& batch : mine) planned.batches.push_back(to_micro_batch(batch, data_));
   return planned;
 }
 
-uint64_t StepPlanner::peek_fingerprint() {
+PlanFingerprints StepPlanner::peek_fingerprints() {
   if (ready_ == nullptr && ahead_.valid()) {
     const auto begin = std::chrono::steady_clock::now();
     ready_ = std::make_unique<PlannedStep>(ahead_.get());
     waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
-  return ready_ == nullptr ? 0 : ready_->fingerprint;
+  return ready_ == nullptr ? PlanFingerprints{} : ready_->fingerprints;
 }
 
 PlannedStep StepPlanner::next() {
-  peek_fingerprint();
+  peek_fingerprints();
   BALLAST_CHECK(ready_ != nullptr, "no step after {}", last_step_);
   PlannedStep step = std::move(*ready_);
   ready_.reset();

@@ -7,14 +7,21 @@
 
 namespace ballast {
 
+// Of what is planned, in the order in which it is derived: the first that differs between ranks is where they part.
+struct PlanFingerprints {
+  uint64_t selection = 0, layout = 0, operations = 0;
+  bool operator==(const PlanFingerprints&) const = default;
+};
+
 struct PlannedStep {
   int64_t step = 0;
   Layout layout;
   StepGraph graph;
   std::vector<MicroBatch> batches;
+  std::vector<int64_t> lengths;  // of the samples
   int64_t trained_targets = 0, tokens = 0, samples = 0;
   Cursor after;                  // the data position once this step is done
-  uint64_t fingerprint = 0;      // of layout and graph: equal on all ranks
+  PlanFingerprints fingerprints; // equal on all ranks
 };
 
 class StepPlanner {
@@ -26,8 +33,8 @@ class StepPlanner {
   // The next step; seconds that the caller had to wait for it are added to waited_s().
   PlannedStep next();
   double waited_s() const { return waited_s_; }
-  // Fingerprint of the step that next() will give (waits for it); 0 after the last.
-  uint64_t peek_fingerprint();
+  // Fingerprints of the step that next() will give (waits for it); zeros after the last.
+  PlanFingerprints peek_fingerprints();
 
  private:
   PlannedStep plan();

@@ -1,12 +1,14 @@
 #include "ballast/train/trainer.h"
 
 #include <fmt/format.h>
+
 #include <fmt/ranges.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <ctime>
+#include <numeric>
 
 #include "ballast/base/check.h"
 #include "ballast/base/error.h"
@@ -34,9 +36,10 @@ double wall_time() { return std::chrono::duration<double>(std::chrono::system_cl
 struct Trainer::Figures {
   int64_t memory_bytes = 0;
   int64_t stop = 0;                // a signal arrived
-  uint64_t next_fingerprint = 0;   // of the step planned ahead
+  PlanFingerprints next;           // of the step planned ahead
   double step_s = 0, exposed_s = 0, waited_s = 0;
   std::array<int64_t, 16> bytes{};   // by level
+  int64_t layout_bytes = 0;          // over all levels
 };
 
 Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& communicator, TrainerOptions options)
@@ -108,7 +111,7 @@ void Trainer::agree() {
   for (const ConfigKey& key : config_.source.schema().keys()) keys.emplace_back("configuration key " + key.path, config_.source.canonical(key.path));
   check_same(communicator_, keys);
   std::string links = topology_.text();  // a topology may stand in a file that differs between hosts
-  for (const Level& level : topology_.levels()) links += fmt::format(" {} {}", level.bandwidth.value_or(0), level.latency.value_or(0));
+  for (const Level& level : topology_.levels()) links += fmt::format(" {} {} {}", level.bandwidth.value_or(0), level.latency.value_or(0), level.links);
   check_same(communicator_, {{"version", BALLAST_VERSION},
                              {"topology", links},
                              {"tokenizer", fmt::format("{:016x}", tokenizer_->hash())},
@@ -155,9 +158,13 @@ int Trainer::run() {
   }
   planner_ = std::make_unique<StepPlanner>(recipe_, communicator_.rank(), *data_, Selector(*data_, config_.run.seed, config_.batch.tokens, cursor_),
                                            config_.data.layout, limits_, step_ + 1, steps_);
-  check_same(communicator_, {{"plan of the first step", fmt::format("{:016x}", planner_->peek_fingerprint())}});
+  const PlanFingerprints first = planner_->peek_fingerprints();
+  check_same(communicator_, {{"selection of the first step", fmt::format("{:016x}", first.selection)},
+                             {"layout of the first step", fmt::format("{:016x}", first.layout)},
+                             {"operations of the first step", fmt::format("{:016x}", first.operations)}});
   waited_before_ = planner_->waited_s();   // the first plan has nothing to hide behind
   sent_before_ = communicator_.bytes_sent();
+  layout_sent_before_ = layout_bytes();
   bool stop = false;
   double began = now_s();
   while (!stop && step_ < steps_) {
@@ -173,6 +180,7 @@ int Trainer::run() {
     if (evaluates || saves) {
       began = now_s();   // neither counts as training time
       sent_before_ = communicator_.bytes_sent();
+      layout_sent_before_ = layout_bytes();
     }
   }
   if (main_rank()) progress_->finish();
@@ -183,6 +191,11 @@ int Trainer::run() {
   }
   communicator_.barrier("end of the run");
   return stop ? exit_code(ErrorKind::Interrupted) : 0;
+}
+
+int64_t Trainer::layout_bytes() const {
+  const std::vector<int64_t> sent = communicator_.layout_bytes_sent();
+  return std::accumulate(sent.begin(), sent.end(), int64_t{0});
 }
 
 bool Trainer::train_step(PlannedStep step, double step_began) {
@@ -204,21 +217,24 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
   mine.memory_bytes = peak_bytes();
   mine.stop = stop_requested() ? 1 : 0;
   mine.exposed_s = engine_->occupancy().exposed_link_s;
-  mine.next_fingerprint = planner_->peek_fingerprint();
+  mine.next = planner_->peek_fingerprints();
   mine.waited_s = planner_->waited_s() - waited_before_;
   waited_before_ = planner_->waited_s();
   mine.step_s = now_s() - step_began;
   const std::vector<int64_t> sent = communicator_.bytes_sent();
   for (size_t l = 0; l < sent.size(); ++l) mine.bytes[l] = sent[l] - sent_before_[l];
   sent_before_ = sent;
+  mine.layout_bytes = layout_bytes() - layout_sent_before_;
+  layout_sent_before_ += mine.layout_bytes;
 
   std::vector<Figures> all(static_cast<size_t>(communicator_.size()));
   communicator_.all_gather_fixed(&mine, sizeof mine, all.data(), "figures of the step");
   bool stop = false;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     stop = stop || all[rank].stop != 0;
-    if (all[rank].next_fingerprint != all[0].next_fingerprint) {
-      throw Error(ErrorKind::PeerLost, fmt::format("rank {} has planned another step {} than rank 0", rank, step.step + 1))
+    if (all[rank].next != all[0].next) {
+      const char* what = all[rank].next.selection != all[0].next.selection ? "selection" : all[rank].next.layout != all[0].next.layout ? "layout" : "order of operations";
+      throw Error(ErrorKind::PeerLost, fmt::format("rank {} has planned another {} for step {} than rank 0", rank, what, step.step + 1))
           .cure("all ranks must run the same binary on the same data");
     }
   }
@@ -248,13 +264,12 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
     metrics.bytes[topology_.level(l).name] = bytes;
   }
   for (const Figures& figures : all) {
+    metrics.layout_bytes += figures.layout_bytes;
     metrics.memory_bytes = std::max(metrics.memory_bytes, figures.memory_bytes);
     metrics.communication_share += figures.exposed_s / figures.step_s / static_cast<double>(all.size());
     metrics.data_wait_share += figures.waited_s / figures.step_s / static_cast<double>(all.size());
   }
-  std::vector<int64_t> lengths;
-  for (const auto& rank : step.layout.ranks) for (const MicroBatchLayout& batch : rank) for (const Piece& piece : batch.pieces) lengths.push_back(piece.length);
-  const double flops = linear_flops_per_token(recipe_.model) * static_cast<double>(step.tokens) + attention_flops(recipe_.model.config, lengths);
+  const double flops = linear_flops_per_token(recipe_.model) * static_cast<double>(step.tokens) + attention_flops(recipe_.model.config, step.lengths);
   metrics.mfu = peak_flops_ > 0 ? flops / mine.step_s / peak_flops_ : 0;
   folder_->append(metrics);
   progress_->update(metrics);

@@ -40,6 +40,7 @@ class Trainer {
   void print_banner(const PlanSummary& summary, const Layout& layout) const;
   CheckpointHandle checkpoint_to_resume();
   void restore(const CheckpointHandle& checkpoint);
+  int64_t layout_bytes() const;                               // sent so far, over all levels
   bool train_step(PlannedStep step, double step_began);      // true: stop after this step
   void evaluate(int64_t step);
   void save(int64_t step);
@@ -66,6 +67,7 @@ class Trainer {
   double elapsed_s_ = 0;
   double waited_before_ = 0;
   std::vector<int64_t> sent_before_;
+  int64_t layout_sent_before_ = 0;
   std::optional<double> best_eval_;
   std::optional<double> last_eval_;
   int64_t best_step_ = -1;                    // whose evaluation was the best so far
