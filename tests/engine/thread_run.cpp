@@ -96,7 +96,8 @@ void take_tensors(const ParameterGroup& group, const at::Tensor& flat, std::map<
 
 Layout layout_of(const Case& c, const std::vector<SampleRef>& selection, const Topology& topology, int64_t step) {
   const LayoutLimits limits{.ranks = topology.ranks(), .micro_tokens = c.micro_tokens, .topology = topology, .options = c.sequence, .heads = c.model.heads, .kv_heads = c.model.kv_heads};
-  Layout layout = c.layout == "random" ? random_layout(selection, limits, c.seed * 1000 + static_cast<uint64_t>(step)) : make_layout(c.layout, selection, limits);
+  if (c.layout != "random") return make_layout(c.layout, selection, limits);
+  Layout layout = random_layout(selection, limits, c.seed * 1000 + static_cast<uint64_t>(step));
   route_rings(layout, topology);
   return layout;
 }

@@ -9,6 +9,7 @@
 #include <queue>
 
 #include "ballast/base/error.h"
+#include "ballast/plan/route.h"
 #include "ballast/plan/layout_parts.h"
 
 namespace ballast {
@@ -129,11 +130,17 @@ std::vector<std::string> layout_policies() {
   return names;
 }
 
+bool layout_cuts(const std::string& policy) {
+  return std::any_of(std::begin(kPolicies), std::end(kPolicies), [&](const Policy& row) { return policy == row.name && !row.whole; });
+}
+
 Layout make_layout(const std::string& policy, std::span<const SampleRef> selection, const LayoutLimits& limits) {
   for (const Policy& row : kPolicies) {
     if (policy != row.name) continue;
     check_lengths(selection, limits, row.whole);
-    return row.make(selection, limits);
+    Layout layout = row.make(selection, limits);
+    if (limits.topology) route_rings(layout, *limits.topology);
+    return layout;
   }
   const std::string near = nearest(policy, layout_policies());
   throw Error(ErrorKind::Usage, fmt::format("unknown layout '{}'", printable(policy)))

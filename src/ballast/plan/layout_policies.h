@@ -40,5 +40,7 @@ struct LayoutLimits {
 // policy holds (naming the smallest micro_tokens that would do); Error(Data) for lengths below 1.
 Layout make_layout(const std::string& policy, std::span<const SampleRef> selection, const LayoutLimits& limits);
 std::vector<std::string> layout_policies();
+// Whether a policy may cut samples over ranks; the others keep each on one, so it must fit a micro-batch. False for an unknown name.
+bool layout_cuts(const std::string& policy);
 
 }  // namespace ballast

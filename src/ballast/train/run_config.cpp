@@ -149,6 +149,15 @@ void read_data(const Config& config, RunConfig::Data& data) {
   data.cache = config.maybe_text("data.cache").value_or((beside / ".ballast-cache").string());
   data.max_tokens = config.maybe_count("data.sequence.max_tokens");
   data.layout = config.text("data.sequence.layout");
+  const std::string sharing = config.text("data.sequence.sharing"), remap = config.text("data.sequence.remap");
+  data.sequence.sharing = sharing == "ring" ? Sharing::Ring : sharing == "gather" ? Sharing::Gather : Sharing::Heads;
+  data.sequence.team = config.count("data.sequence.team");
+  data.sequence.keys_across = config.text("data.sequence.keys") == "across";
+  data.sequence.remap = remap == "auto" ? Remap::Auto : remap == "always" ? Remap::Always : Remap::Never;
+  data.sequence.attention_tokens = config.maybe_count("data.sequence.attention_tokens").value_or(0);
+  data.sequence.seed = static_cast<uint64_t>(config.count("run.seed"));
+  data.curves = config.maybe_text("data.sequence.curves").value_or("");
+  data.flops = config.number("data.sequence.flops");
   const std::string overlong = config.text("data.sequence.overlong");
   data.overlong = overlong == "split"  ? RunConfig::Overlong::Split
                   : overlong == "cut"  ? RunConfig::Overlong::Cut

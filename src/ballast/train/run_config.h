@@ -11,6 +11,7 @@
 #include "ballast/plan/optimizer_spec.h"
 #include "ballast/plan/placement.h"
 #include "ballast/plan/schedule_lr.h"
+#include "ballast/plan/layout_policies.h"
 #include "ballast/plan/topology.h"
 
 namespace ballast {
@@ -46,6 +47,9 @@ struct RunConfig {
     std::string cache;                                        // folder of token stores
     std::optional<int64_t> max_tokens;                        // of one sequence; not set: the model's positions
     std::string layout;
+    SequenceOptions sequence;
+    std::string curves;                                       // file of measured costs; empty: reckoned from rates
+    double flops = 0;                                         // FLOP/s of a rank to reckon with
     Overlong overlong = Overlong::Split;
     int64_t workers = 0;  // threads that prepare data; 0: as many as the process may use
   } data;

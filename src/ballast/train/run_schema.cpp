@@ -1,4 +1,5 @@
 // The table of all keys of a run: the one place where a key, its default, its unit and its meaning are written.
+#include "ballast/plan/layout_policies.h"
 #include "ballast/train/run_config.h"
 
 namespace ballast {
@@ -56,7 +57,14 @@ std::vector<ConfigKey> keys() {
       {"data.tokenizer", kText, "", "", {}, "Folder or file of the tokenizer: tokenizer.json, vocab.json + merges.txt, a tiktoken rank file, or a SentencePiece model. Default: the model's folder."},
       {"data.cache", kText, "", "", {}, "Folder of the token stores. Default: .ballast-cache beside the run folder.", kResume},
       {"data.sequence.max_tokens", kCount, "", "tokens", {}, "Longest sequence. Default: the positions of the model.", false, "", 2, 16777216},
-      {"data.sequence.layout", kChoice, "packed", "", {"packed", "padded"}, "packed: whole sequences side by side, each attending to itself only; padded: one per row, the baseline."},
+      {"data.sequence.layout", kChoice, "packed", "", layout_policies(), "Which ranks hold and attend which tokens: docs/sequences.md. packed: whole sequences side by side; balanced: cut and placed by cost; context-parallel: every one cut over all ranks; padded: one per row, the baseline."},
+      {"data.sequence.sharing", kChoice, "ring", "", {"ring", "gather", "heads"}, "How ranks share a cut sequence: keys go round a ring, every rank gathers all keys, or every rank takes all tokens of some heads."},
+      {"data.sequence.team", kCount, "1", "ranks", {}, "Ranks of a team in a ring, which gather each other's queries; its square divides the ring's ranks. 1: the plain ring; 0: chosen by cost.", false, "", 0, 1024},
+      {"data.sequence.keys", kChoice, "within", "", {"within", "across"}, "Whether a rank gathers the keys of its own team, or of one rank in each set of teams."},
+      {"data.sequence.remap", kChoice, "auto", "", {"auto", "always", "never"}, "Move tokens between a layout for attention and an even one for everything else; auto: where the predicted step gets shorter."},
+      {"data.sequence.attention_tokens", kCount, "", "tokens", {}, "Token slots of a rank's micro-batch in attention where tokens are moved. Default: twice batch.micro_tokens.", false, "", 1, 16777216},
+      {"data.sequence.curves", kText, "", "", {}, "File of costs by length, as `ballast doctor --curves` measures them. Default: reckoned from data.sequence.flops and the topology's bandwidths."},
+      {"data.sequence.flops", kNumber, "1e11", "FLOP/s", {}, "Rate of one rank that layouts reckon with where there are no curves.", false, "", 0, {}, true},
       {"data.sequence.overlong", kChoice, "split", "", {"split", "cut", "drop", "error"}, "What becomes of a record longer than max_tokens: windows, its beginning, nothing, a refusal. Counted and said."},
       {"data.workers", kCount, "0", "threads", {}, "Threads that prepare data; 0: as many as the process may use.", kResume, "", 0, 1024},
 

@@ -108,17 +108,33 @@ int64_t sequence_limit(const RunConfig& config, const ModelConfig& model) {
   return limit;
 }
 
-int64_t micro_tokens(const RunConfig& config, const ModelConfig& model) {
-  const int64_t limit = sequence_limit(config, model);
-  const int64_t micro = config.batch.micro_tokens.value_or(std::max(limit, std::min<int64_t>(limit, config.batch.tokens)));
-  if (micro < limit) {
-    throw Error(ErrorKind::Usage, "a sequence may be longer than a micro-batch")
+LayoutLimits layout_limits(const RunConfig& config, const ModelConfig& model, const Topology& topology) {
+  const int64_t limit = sequence_limit(config, model), ranks = topology.ranks();
+  const bool cuts = layout_cuts(config.data.layout) && ranks > 1;
+  const auto share = [ranks](int64_t tokens) { return (tokens + ranks - 1) / ranks; };
+  const int64_t least = cuts ? share(limit) : limit;   // that holds any sequence
+  LayoutLimits limits{.ranks = ranks, .topology = topology, .options = config.data.sequence, .heads = model.heads, .kv_heads = model.kv_heads};
+  limits.micro_tokens = config.batch.micro_tokens.value_or(cuts ? std::max(least, std::min(limit, share(config.batch.tokens))) : limit);
+  if (limits.micro_tokens < least) {
+    throw Error(ErrorKind::Usage, cuts ? "a sequence may be longer than the micro-batches of all ranks together" : "a sequence may be longer than a micro-batch")
         .at(config.source.place("batch.micro_tokens"))
-        .found(fmt::format("batch.micro_tokens {}, data.sequence.max_tokens {}", micro, limit))
-        .expected("micro-batches that hold at least one whole sequence: these layouts do not cut")
-        .cure(fmt::format("set batch.micro_tokens to {} or more, or data.sequence.max_tokens to {} or less", limit, micro));
+        .found(fmt::format("batch.micro_tokens {}, data.sequence.max_tokens {}, {} ranks", limits.micro_tokens, limit, ranks))
+        .expected(cuts ? "micro-batches that together hold at least one whole sequence" : fmt::format("micro-batches that hold at least one whole sequence: the layout {} does not cut", config.data.layout))
+        .cure(fmt::format("set batch.micro_tokens to {} or more, or data.sequence.max_tokens to {} or less", least, cuts ? limits.micro_tokens * ranks : limits.micro_tokens));
   }
-  return micro;
+  limits.cost = sequence_cost(model, topology, config.data.flops, config.train.precision == "bf16" ? 2 : 4);
+  return limits;
+}
+
+Layout assumed_layout_of(const RunConfig& config, const ModelConfig& model, const LayoutLimits& limits) {
+  const int64_t sequence = sequence_limit(config, model);
+  if (!layout_cuts(config.data.layout)) {
+    const int64_t batches = std::max<int64_t>(1, (config.batch.tokens + limits.ranks * limits.micro_tokens - 1) / (limits.ranks * limits.micro_tokens));
+    return assumed_layout(limits.ranks, batches, limits.micro_tokens, std::min(sequence, limits.micro_tokens));
+  }
+  std::vector<SampleRef> samples;
+  for (int64_t tokens = std::max(config.batch.tokens, sequence); tokens > 0; tokens -= sequence) samples.push_back({samples.size(), std::min(sequence, tokens)});
+  return make_layout(config.data.layout, samples, limits);
 }
 
 std::filesystem::path cache_folder(const RunConfig& config) {

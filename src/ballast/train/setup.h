@@ -38,8 +38,11 @@ void choose_prefetch(const RunConfig& config, const Layout& layout, Communicator
 
 // The length limit of a sequence: data.sequence.max_tokens, or the model's positions. Throws Error(Usage) if the model has fewer.
 int64_t sequence_limit(const RunConfig& config, const ModelConfig& model);
-// batch.micro_tokens, or the sequence limit. Throws Error(Usage) if a sequence would not fit.
-int64_t micro_tokens(const RunConfig& config, const ModelConfig& model);
+// What layouts of the run keep to. micro_tokens: batch.micro_tokens, or the sequence limit; where layouts cut sequences, the rank's share of a step or
+// of the longest sequence, if that is less. Throws Error(Usage) if a sequence would not fit, and what reading the curves throws.
+LayoutLimits layout_limits(const RunConfig& config, const ModelConfig& model, const Topology& topology);
+// A layout for planning without data: the step's tokens in sequences as long as may be, laid out by the run's policy.
+Layout assumed_layout_of(const RunConfig& config, const ModelConfig& model, const LayoutLimits& limits);
 
 enum class DataUse : uint8_t { Train, Eval };
 // Prepares what is missing, with a progress bar on rank 0, and opens it. Checks the vocabulary.

@@ -33,6 +33,7 @@ PlannedStep StepPlanner::plan() {
   planned.tokens = tokens_of(selection);
   planned.trained_targets = trained_of(selection, data_);
   planned.samples = static_cast<int64_t>(selection.size());
+  limits_.options.epoch = planned.step;   // layouts that draw draw anew in every step
   planned.layout = make_layout(policy_, selection, limits_);
   const auto& mine = planned.layout.ranks[static_cast<size_t>(rank_)];
   planned.graph = build_step(recipe_, rank_, mine, Work::Train);

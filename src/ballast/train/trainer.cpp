@@ -51,7 +51,7 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
   if (tokenizer_ == nullptr) throw Error(ErrorKind::Usage, "no tokenizer is given").at("data.tokenizer").cure("name a folder with tokenizer.json, or vocab.json and merges.txt");
   model_ = open_model(config_, tokenizer_.get());
   recipe_ = make_recipe(config_, model_.config, topology_);
-  limits_ = {topology_.ranks(), micro_tokens(config_, model_.config)};
+  limits_ = layout_limits(config_, model_.config, topology_);
   data_ = open_data_of(config_, DataUse::Train, *tokenizer_, model_.config);
   if (!config_.data.eval.empty()) eval_data_ = open_data_of(config_, DataUse::Eval, *tokenizer_, model_.config);
   agree();
@@ -64,9 +64,7 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
     throw Error(ErrorKind::Usage, "train.freeze leaves nothing to train").at(config_.source.place("train.freeze")).cure("name fewer tensors");
   }
 
-  const int64_t expected = std::max<int64_t>(1, (config_.batch.tokens + limits_.ranks * limits_.micro_tokens - 1) / (limits_.ranks * limits_.micro_tokens));
-  const int64_t sequence = std::min(sequence_limit(config_, model_.config), limits_.micro_tokens);
-  const Layout assumed = assumed_layout(limits_.ranks, expected, limits_.micro_tokens, sequence);
+  const Layout assumed = assumed_layout_of(config_, model_.config, limits_);
   choose_prefetch(config_, assumed, communicator_, recipe_);
   const PlanSummary summary = summarize(recipe_, assumed);
   require_fit(summary, recipe_, assumed, memory_per_rank(communicator_));

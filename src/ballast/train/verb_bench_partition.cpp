@@ -183,7 +183,7 @@ int compare_losses(const PartitionBench& bench, bool json) {
     const auto train = open_data_of(config, DataUse::Train, *tokenizer, model.config);
     const auto eval = config.data.eval.empty() ? nullptr : open_data_of(config, DataUse::Eval, *tokenizer, model.config);
     const int64_t steps = bench.train.steps;
-    const TextRun text{config, model, *train, eval.get(), {topology.ranks(), micro_tokens(config, model.config)}, steps};
+    const TextRun text{config, model, *train, eval.get(), layout_limits(config, model.config, topology), steps};
     std::vector<Recipe> recipes = recipes_of(bench, model.config, topology);
     recipes.insert(recipes.begin(), exact_recipe(recipes.front()));
     recipes.front().placement.name = "exact (fp32, zero3)";

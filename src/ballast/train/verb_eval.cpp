@@ -44,7 +44,7 @@ int run_eval(const EvalOptions& options) {
     const auto data = open_data_of(config, DataUse::Eval, *tokenizer, model.config);
     Engine engine(recipe, communicator, EngineOptions{config.run.seed, threads, config.optimizer.spec});
     engine.set_weights(initial_weights(model, config.run.seed));
-    const LayoutLimits limits{topology.ranks(), micro_tokens(config, model.config)};
+    const LayoutLimits limits = layout_limits(config, model.config, topology);
     const auto began = std::chrono::steady_clock::now();
     ExactSum loss;
     int64_t targets = 0, tokens = 0, next = 0;

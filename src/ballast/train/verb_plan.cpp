@@ -20,12 +20,8 @@ namespace ballast {
 namespace {
 
 // The layout to plan with: of a real step, or full micro-batches.
-Layout planned_layout(const PlanOptions& options, const RunConfig& config, const ModelConfig& model, const Tokenizer* tokenizer, int64_t ranks) {
-  const int64_t micro = micro_tokens(config, model);
-  if (!options.step) {
-    const int64_t batches = std::max<int64_t>(1, (config.batch.tokens + ranks * micro - 1) / (ranks * micro));
-    return assumed_layout(ranks, batches, micro, std::min(micro, sequence_limit(config, model)));
-  }
+Layout planned_layout(const PlanOptions& options, const RunConfig& config, const ModelConfig& model, const Tokenizer* tokenizer, LayoutLimits limits) {
+  if (!options.step) return assumed_layout_of(config, model, limits);
   require(config, {Needs::TrainData});
   if (tokenizer == nullptr) throw Error(ErrorKind::Usage, "--step needs the data, and that a tokenizer").at("data.tokenizer").cure("set data.tokenizer");
   if (*options.step < 1) throw Error(ErrorKind::Usage, "steps count from 1").at("--step").found(std::to_string(*options.step));
@@ -33,7 +29,8 @@ Layout planned_layout(const PlanOptions& options, const RunConfig& config, const
   Selector selector(*data, config.run.seed, config.batch.tokens);
   Selection selection;
   for (int64_t step = 0; step < *options.step; ++step) selection = selector.next();
-  return make_layout(config.data.layout, selection, {ranks, micro});
+  limits.options.epoch = *options.step;
+  return make_layout(config.data.layout, selection, limits);
 }
 
 nlohmann::json to_json(const PlanSummary& summary, const Recipe& recipe, const Layout& layout) {
@@ -43,8 +40,10 @@ nlohmann::json to_json(const PlanSummary& summary, const Recipe& recipe, const L
   json["parameters"] = recipe.model.parameters();
   json["micro_batches"] = summary.micro_batches;
   json["levels"] = nlohmann::json::array();
-  for (const auto& level : summary.levels) json["levels"].push_back({{"name", level.name}, {"bytes_per_step", level.bytes_per_step}});
-  json["layout_bytes"] = 0;
+  for (const auto& level : summary.levels) json["levels"].push_back({{"name", level.name}, {"bytes_per_step", level.bytes_per_step}, {"layout_bytes", level.layout_bytes}});
+  int64_t layout_bytes = 0;
+  for (const auto& level : summary.levels) layout_bytes += level.layout_bytes;
+  json["layout_bytes"] = layout_bytes;
   json["memory"] = nlohmann::json::array();
   for (const auto& state : summary.memory) json["memory"].push_back({{"state", state.state}, {"tier", state.tier}, {"bytes_per_rank", state.bytes_per_rank}});
   json["bytes_per_rank"] = summary.bytes_per_rank;
@@ -145,7 +144,8 @@ int run_plan(const PlanOptions& options) {
   const auto tokenizer = open_tokenizer(config);
   const ModelSource model = open_model(config, tokenizer.get());
   Recipe recipe = make_recipe(config, model.config, topology);
-  const Layout layout = planned_layout(options, config, model.config, tokenizer.get(), topology.ranks());
+  const LayoutLimits limits = layout_limits(config, model.config, topology);
+  const Layout layout = planned_layout(options, config, model.config, tokenizer.get(), limits);
   const int64_t limit = options.limit_memory.value_or(machine_memory());
   if (config.train.prefetch == 0) recipe.prefetch = prefetch_that_fits(recipe, layout, limit);
   const PlanSummary summary = summarize(recipe, layout);
@@ -178,8 +178,7 @@ int run_validate(const ValidateOptions& options) {
   const auto tokenizer = open_tokenizer(config);
   const ModelSource model = open_model(config, tokenizer.get());
   const Recipe recipe = make_recipe(config, model.config, topology);
-  sequence_limit(config, model.config);
-  micro_tokens(config, model.config);
+  layout_limits(config, model.config, topology);
   check_optimizer(config.optimizer.spec);
   const std::vector<std::string> notes = placement_notes(recipe.placement, topology);
   nlohmann::json json{{"ok", true}, {"notes", notes}, {"ranks", topology.ranks()}, {"parameters", recipe.model.parameters()}};
