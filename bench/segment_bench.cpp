@@ -57,16 +57,18 @@ void block(benchmark::State& state) {
   const at::Tensor x = at::randn({tokens, setup.config.hidden}).to(setup.type());
   at::Tensor y = at::empty_like(x), dx = at::empty_like(x);
   auto qkv = outputs(SegmentKind::Project), d_qkv = outputs(SegmentKind::Project), attended = outputs(SegmentKind::Attend);
-  at::Tensor d_o = at::empty_like(attended[0]);
+  at::Tensor d_o = at::empty_like(attended[0]), delta = at::empty_like(attended[1]);
+  const std::vector<AttendUnit> units = whole_sequences(setup.batch);
   const Saved project = setup.buffers(saved_of(SegmentKind::Project, setup.config, tokens, setup.compute));
   const Saved finish = setup.buffers(saved_of(SegmentKind::Finish, setup.config, tokens, setup.compute));
   for (auto _ : state) {
     project_forward(call, x, qkv[0], qkv[1], qkv[2], project);
-    attend_forward(call, qkv[0], qkv[1], qkv[2], attended[0], attended[1]);
+    attend_forward(call, units, qkv[0], qkv[1], qkv[2], attended[0], attended[1]);
     finish_forward(call, x, attended[0], y, finish);
     dx.copy_(y);
     finish_backward(call, x, attended[0], finish, dx, d_o);
-    attend_backward(call, qkv[0], qkv[1], qkv[2], attended[0], attended[1], d_o, d_qkv[0], d_qkv[1], d_qkv[2]);
+    attend_delta(call, attended[0], d_o, delta);
+    attend_backward(call, units, qkv[0], qkv[1], qkv[2], attended[1], delta, d_o, d_qkv[0], d_qkv[1], d_qkv[2]);
     project_backward(call, x, project, d_qkv[0], d_qkv[1], d_qkv[2], dx);
   }
   std::vector<int64_t> lengths(static_cast<size_t>(state.range(1)), tokens / state.range(1));
@@ -81,10 +83,12 @@ void attend(benchmark::State& state) {
   const SegmentCall call{setup.config, 0, setup.batch, setup.block_weights, setup.block_gradients};
   const auto random = [&] { return at::randn({tokens, 768}).to(setup.type()); };
   const at::Tensor q = random(), k = random(), v = random(), d_o = random();
-  at::Tensor o = random(), dq = random(), dk = random(), dv = random(), lse = at::empty({12, tokens});
+  at::Tensor o = random(), dq = random(), dk = random(), dv = random(), lse = at::empty({tokens, 12}), delta = at::empty_like(lse);
+  const std::vector<AttendUnit> units = whole_sequences(setup.batch);
   for (auto _ : state) {
-    attend_forward(call, q, k, v, o, lse);
-    attend_backward(call, q, k, v, o, lse, d_o, dq, dk, dv);
+    attend_forward(call, units, q, k, v, o, lse);
+    attend_delta(call, o, d_o, delta);
+    attend_backward(call, units, q, k, v, lse, delta, d_o, dq, dk, dv);
   }
   std::vector<int64_t> lengths(static_cast<size_t>(state.range(1)), tokens / state.range(1));
   state.counters["gflops"] = benchmark::Counter(per_second(attention_flops(setup.config, lengths) / 12, state), benchmark::Counter::kIsRate);

@@ -5,50 +5,28 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <limits>
+#include "kernel/attention_reference.h"
 
 namespace ballast::kernel {
 namespace {
 
-struct Outputs {
-  at::Tensor o, lse, dq, dk, dv;
-};
+using attention_test::error_of;
+using attention_test::Outputs;
 
 Outputs run_kernel(const AttentionShape& shape, const std::vector<int64_t>& starts, const at::Tensor& q, const at::Tensor& k,
                    const at::Tensor& v, const at::Tensor& d_o) {
-  Outputs out{at::full_like(q, NAN), at::full({shape.heads, q.size(0)}, NAN, at::kFloat), at::full_like(q, NAN), at::full_like(k, NAN), at::full_like(v, NAN)};
-  attention_forward(shape, starts, {}, q, k, v, out.o, out.lse);
-  attention_backward(shape, starts, {}, q, k, v, out.o, out.lse, d_o, out.dq, out.dk, out.dv);
+  const std::vector<AttendUnit> units = attention_test::whole(starts);
+  Outputs out{at::full_like(q, NAN), at::full({q.size(0), shape.heads}, NAN, at::kFloat), at::full_like(q, NAN), at::full_like(k, NAN), at::full_like(v, NAN)};
+  const at::Tensor delta = at::full_like(out.lse, NAN);
+  attention_forward(shape, units, {}, q, k, v, out.o, out.lse);
+  attention_delta(shape, out.o, d_o, delta);
+  attention_backward(shape, units, {}, q, k, v, out.lse, delta, d_o, out.dq, out.dk, out.dv);
   return out;
 }
 
-Outputs run_exact(const AttentionShape& shape, const std::vector<int64_t>& starts, const at::Tensor& q_in, const at::Tensor& k_in,
-                  const at::Tensor& v_in, const at::Tensor& d_o) {
-  const auto leaf = [](const at::Tensor& t) { return t.to(at::kDouble).clone().set_requires_grad(true); };
-  const at::Tensor q = leaf(q_in), k = leaf(k_in), v = leaf(v_in);
-  std::vector<at::Tensor> outputs, lses;
-  for (size_t s = 0; s + 1 < starts.size(); ++s) {
-    const int64_t n = starts[s + 1] - starts[s];
-    if (n == 0) continue;
-    const auto part = [&](const at::Tensor& t, int64_t repeat) {
-      return t.narrow(0, starts[s], n).view({n, -1, shape.head_dim}).transpose(0, 1).repeat_interleave(repeat, 0);
-    };
-    const at::Tensor distance = at::arange(n, at::kLong).unsqueeze(1) - at::arange(n, at::kLong);
-    at::Tensor hidden = distance.lt(0);
-    if (shape.window > 0) hidden = hidden.logical_or(distance.ge(shape.window));
-    const at::Tensor scores = (at::matmul(part(q, 1), part(k, shape.heads / shape.kv_heads).transpose(1, 2)) / std::sqrt(static_cast<double>(shape.head_dim)))
-                                  .masked_fill(hidden, -std::numeric_limits<double>::infinity());
-    lses.push_back(at::logsumexp(scores, -1));
-    outputs.push_back(at::matmul(at::softmax(scores, -1), part(v, shape.heads / shape.kv_heads)).transpose(0, 1).reshape({n, -1}));
-  }
-  const at::Tensor o = at::cat(outputs);
-  (o * d_o.to(at::kDouble)).sum().backward();
-  return {o.detach(), at::cat(lses, 1).detach(), q.grad(), k.grad(), v.grad()};
-}
-
-double error_of(const at::Tensor& a, const at::Tensor& b) {
-  return ((a.to(at::kDouble) - b).norm() / (b.norm() + 1e-30)).item<double>();
+Outputs run_exact(const AttentionShape& shape, const std::vector<int64_t>& starts, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                  const at::Tensor& d_o) {
+  return attention_test::run_exact(shape, starts, {}, q, k, v, d_o);
 }
 
 TEST(Attention, MatchesDoubleAtTileBorders) {
@@ -92,9 +70,9 @@ TEST(Attention, ThreadsDoNotChangeABit) {
   at::set_num_threads(3);
   const Outputs three = run_kernel(shape, starts, q, k, v, d_o), again = run_kernel(shape, starts, q, k, v, d_o);
   at::set_num_threads(before);
-  for (auto member : {&Outputs::o, &Outputs::lse, &Outputs::dq, &Outputs::dk, &Outputs::dv}) EXPECT_TRUE(at::equal(three.*member, again.*member));
+  for (auto member : attention_test::kMembers) EXPECT_TRUE(at::equal(three.*member, again.*member));
   const Outputs other = run_kernel(shape, starts, q, k, v, d_o);
-  for (auto member : {&Outputs::o, &Outputs::lse, &Outputs::dq, &Outputs::dk, &Outputs::dv}) EXPECT_TRUE(at::equal(three.*member, other.*member));
+  for (auto member : attention_test::kMembers) EXPECT_TRUE(at::equal(three.*member, other.*member));
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ inline Result run(const ModelWeights& weights, const MicroBatch& batch, double s
   };
 
   std::vector<Layer> layers(static_cast<size_t>(config.layers));
-  at::Tensor x = buffers(outputs_of(SegmentKind::Embedding, config, tokens, compute)).at(0), dx, d_o;
+  at::Tensor x = buffers(outputs_of(SegmentKind::Embedding, config, tokens, compute)).at(0), dx, d_o, delta;
   const size_t count = shape.segments.size();
   for (size_t index = 0; index < count; ++index) {
     const Segment& segment = shape.segments[index];
@@ -86,8 +86,8 @@ inline Result run(const ModelWeights& weights, const MicroBatch& batch, double s
         break;
       case SegmentKind::Attend:
         layer->attended = buffers(outputs_of(segment.kind, config, tokens, compute));
-        attend_forward(call(index), layer->qkv[0], layer->qkv[1], layer->qkv[2], layer->attended[0],
-                       layer->attended[1]);
+        attend_forward(call(index), whole_sequences(batch), layer->qkv[0], layer->qkv[1], layer->qkv[2],
+                       layer->attended[0], layer->attended[1]);
         break;
       case SegmentKind::Finish:
         layer->finish = buffers(saved_of(segment.kind, config, tokens, compute));
@@ -113,8 +113,10 @@ inline Result run(const ModelWeights& weights, const MicroBatch& batch, double s
         break;
       case SegmentKind::Attend:
         upper = buffers(outputs_of(SegmentKind::Project, config, tokens, compute));
-        attend_backward(call(index), layer->qkv[0], layer->qkv[1], layer->qkv[2], layer->attended[0],
-                        layer->attended[1], d_o, upper[0], upper[1], upper[2]);
+        delta = at::empty_like(layer->attended[1]);
+        attend_delta(call(index), layer->attended[0], d_o, delta);
+        attend_backward(call(index), whole_sequences(batch), layer->qkv[0], layer->qkv[1], layer->qkv[2],
+                        layer->attended[1], delta, d_o, upper[0], upper[1], upper[2]);
         break;
       case SegmentKind::Finish:
         d_o = at::empty_like(layer->attended[0]);

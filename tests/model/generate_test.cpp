@@ -18,7 +18,7 @@ void compare_with_full_forward(const std::string& name, const std::vector<std::v
   const ModelWeights weights = ModelWeights::from_folder(golden.model, at::kFloat);
   const auto sequences = golden.sequences();
   const MicroBatch whole = chain::pack(sequences);
-  const at::Tensor expected = forward_logits(weights, whole, forward_blocks(weights, whole, attend_forward));
+  const at::Tensor expected = forward_logits(weights, whole, forward_blocks(weights, whole, attend_whole));
   KvCache cache(weights.config(), 3, 24, at::kFloat);
   const std::vector<int64_t> slots = {2, 0};  // any rows of the cache may serve
   std::vector<int64_t> done = {0, 0};

@@ -13,7 +13,7 @@ TEST_P(Golden, LogitsEqualThoseOfTransformers) {
   const golden::Case golden(GetParam());
   const ModelWeights weights = ModelWeights::from_folder(golden.model, at::kFloat);
   const MicroBatch batch = chain::pack(golden.sequences());
-  const at::Tensor logits = forward_logits(weights, batch, forward_blocks(weights, batch, attend_forward));
+  const at::Tensor logits = forward_logits(weights, batch, forward_blocks(weights, batch, attend_whole));
   for (int64_t s = 0; s < 2; ++s) {
     const int64_t begin = batch.starts[static_cast<size_t>(s)],
                   length = batch.starts[static_cast<size_t>(s) + 1] - begin;

@@ -105,7 +105,7 @@ inline ChainResult run_chain(const ModelConfig& config, const MicroBatch& batch,
     LayerBuffers b{x, qkv[0], qkv[1], qkv[2], attended[0], attended[1], buffers(saved_of(SegmentKind::Project, config, tokens, compute)),
                    buffers(saved_of(SegmentKind::Finish, config, tokens, compute))};
     project_forward(c, b.x, b.q, b.k, b.v, b.project);
-    attend_forward(c, b.q, b.k, b.v, b.o, b.lse);
+    attend_forward(c, whole_sequences(batch), b.q, b.k, b.v, b.o, b.lse);
     at::Tensor y = outputs(SegmentKind::Finish)[0];
     finish_forward(c, b.x, b.o, y, b.finish);
     result.layers.push_back(b);
@@ -121,7 +121,9 @@ inline ChainResult run_chain(const ModelConfig& config, const MicroBatch& batch,
     const auto nan = [](const at::Tensor& t) { return at::full_like(t, std::numeric_limits<double>::quiet_NaN()); };
     at::Tensor d_o = nan(b.o), dq = nan(b.q), dk = nan(b.k), dv = nan(b.v);
     finish_backward(c, b.x, b.o, b.finish, dx, d_o);
-    attend_backward(c, b.q, b.k, b.v, b.o, b.lse, d_o, dq, dk, dv);
+    at::Tensor delta = nan(b.lse);
+    attend_delta(c, b.o, d_o, delta);
+    attend_backward(c, whole_sequences(batch), b.q, b.k, b.v, b.lse, delta, d_o, dq, dk, dv);
     project_backward(c, b.x, b.project, dq, dk, dv, dx);
   }
   embedding_backward(call(0, -1), dx);

@@ -20,11 +20,14 @@ std::vector<Measured> measure(const ModelConfig& config, const Parameters& p, co
   const int64_t tokens = batch.tokens(), threads = at::get_num_threads();
   const auto outputs = [&](SegmentKind kind) { return buffers(outputs_of(kind, config, tokens, compute)); };
   std::vector<Measured> result;
+  const std::vector<AttendUnit> units = whole_sequences(batch);
   const auto record = [&](SegmentKind kind, bool backward, auto&& f) {
     reset_peak();
     const int64_t before = current_bytes();
     f();
-    result.push_back({peak_bytes() - before, scratch_bytes(kind, config, tokens, compute, backward, threads),
+    const int64_t bound = kind == SegmentKind::Attend ? attend_scratch_bytes(config, units, compute, backward, threads)
+                                                      : scratch_bytes(kind, config, tokens, compute, backward, threads);
+    result.push_back({peak_bytes() - before, bound,
                       std::string(name_of(kind)) + (backward ? " backward" : " forward")});
   };
   const SegmentCall embedding{config, -1, batch, p.weights.front(), p.gradients.front(), true, 5};
@@ -33,17 +36,18 @@ std::vector<Measured> measure(const ModelConfig& config, const Parameters& p, co
   at::Tensor x = outputs(SegmentKind::Embedding)[0], y = at::empty_like(x), dx = at::empty_like(x);
   auto qkv = outputs(SegmentKind::Project), attended = outputs(SegmentKind::Attend);
   auto d_qkv = outputs(SegmentKind::Project);
-  at::Tensor d_o = at::empty_like(attended[0]), losses = outputs(SegmentKind::Head)[0];
+  at::Tensor d_o = at::empty_like(attended[0]), delta = at::empty_like(attended[1]), losses = outputs(SegmentKind::Head)[0];
   const Saved project = buffers(saved_of(SegmentKind::Project, config, tokens, compute));
   const Saved finish = buffers(saved_of(SegmentKind::Finish, config, tokens, compute));
   record(SegmentKind::Embedding, false, [&] { embedding_forward(embedding, x); });
   record(SegmentKind::Project, false, [&] { project_forward(block, x, qkv[0], qkv[1], qkv[2], project); });
-  record(SegmentKind::Attend, false, [&] { attend_forward(block, qkv[0], qkv[1], qkv[2], attended[0], attended[1]); });
+  record(SegmentKind::Attend, false, [&] { attend_forward(block, units, qkv[0], qkv[1], qkv[2], attended[0], attended[1]); });
   record(SegmentKind::Finish, false, [&] { finish_forward(block, x, attended[0], y, finish); });
   record(SegmentKind::Head, true, [&] { head_train(head, y, 1.0, dx, losses); });
   record(SegmentKind::Finish, true, [&] { finish_backward(block, x, attended[0], finish, dx, d_o); });
+  attend_delta(block, attended[0], d_o, delta);
   record(SegmentKind::Attend, true, [&] {
-    attend_backward(block, qkv[0], qkv[1], qkv[2], attended[0], attended[1], d_o, d_qkv[0], d_qkv[1], d_qkv[2]);
+    attend_backward(block, units, qkv[0], qkv[1], qkv[2], attended[1], delta, d_o, d_qkv[0], d_qkv[1], d_qkv[2]);
   });
   record(SegmentKind::Project, true, [&] { project_backward(block, x, project, d_qkv[0], d_qkv[1], d_qkv[2], dx); });
   record(SegmentKind::Embedding, true, [&] { embedding_backward(embedding, dx); });

@@ -1,23 +1,14 @@
 // Gradients from the log-sum-exp (FlashAttention, arXiv:2205.14135, algorithm 4): P = exp(S - lse) is computed again per tile,
-// dV += P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO O)), dQ += dS K, dK += dS^T Q. 10 T^2/2 d FLOPs per head. One item is one
-// key-value head of a sequence with all its query heads in turn, so that every sum has one order.
+// dV += P^T dO, dP = dO V^T, dS = P (dP - delta), dQ += dS K, dK += dS^T Q; 10 d FLOPs per visible pair and head. One item is one
+// key-value head of a unit with all its query heads in turn, so that every sum has one order whatever the threads.
+#include <cmath>
+#include <vector>
+
 #include "ballast/kernel/attention_tile.h"
 #include "ballast/kernel/gemm.h"
 
-#include <cmath>
-
 namespace ballast::kernel {
 namespace {
-
-template <class T>
-struct RowDot {
-  BALLAST_INLINE static void run(const T* a, const T* b, int64_t n, float* result) {
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; ++i) sum += load(a + i) * load(b + i);
-    *result = sum;
-  }
-};
 
 // p = exp(s - lse) over the visible [lo, hi), 0 elsewhere.
 struct Probabilities {
@@ -48,82 +39,132 @@ struct DroppedScoreGradient {
   }
 };
 
+// The gradients of one key-value head's keys or values while they are summed: where they lie, or in a room beside.
+struct KeySums {
+  float* data;
+  int64_t ld;
+  bool in_place;
+  float* at(const KeyTile& tile) const { return data + (in_place ? tile.row : tile.before) * ld; }
+};
+KeySums key_sums(const at::Tensor& gradient, int64_t column, int64_t d, float* room) {
+  if (gradient.scalar_type() == at::kFloat) return {gradient.data_ptr<float>() + column, gradient.size(1), true};
+  return {room, d, false};
+}
+
+int64_t key_count(const AttendUnit& unit) {
+  int64_t count = 0;
+  for (const Span& span : unit.keys) count += span.count;
+  return count;
+}
+
+void begin_sums(const KeySums& sums, const AttendUnit& unit, int64_t d) {
+  if (!sums.in_place) {
+    std::fill_n(sums.data, key_count(unit) * d, 0.0f);
+    return;
+  }
+  for (const Span& span : unit.keys)
+    for (int64_t row = span.row; row < span.row + span.count; ++row) std::fill_n(sums.data + row * sums.ld, d, 0.0f);
+}
+
+void end_sums(const KeySums& sums, const AttendUnit& unit, int64_t d, const at::Tensor& gradient, int64_t column) {
+  if (sums.in_place) return;
+  auto* data = pointer<c10::BFloat16>(gradient) + column;
+  const float* from = sums.data;
+  for (const Span& span : unit.keys) {
+    run<StoreTile<c10::BFloat16>>(from, span.count, d, data + span.row * gradient.size(1), gradient.size(1));
+    from += span.count * d;
+  }
+}
+
 }  // namespace
 
-void attention_backward(const AttentionShape& shape, std::span<const int64_t> starts, const AttentionDropout& dropout,
-                        const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse,
-                        const at::Tensor& d_o, const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv) {
-  const int64_t d = shape.head_dim, group = shape.heads / shape.kv_heads, tokens = q.size(0);
+void attention_backward(const AttentionShape& shape, std::span<const AttendUnit> units, const AttentionDropout& dropout, const at::Tensor& q,
+                        const at::Tensor& k, const at::Tensor& v, const at::Tensor& lse, const at::Tensor& delta, const at::Tensor& d_o,
+                        const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, bool add_dq) {
+  check_attention(shape, units, dropout, q, k, v, lse);
+  BALLAST_CHECK(d_o.sizes() == q.sizes() && dq.sizes() == q.sizes() && dk.sizes() == k.sizes() && dv.sizes() == v.sizes() &&
+                    delta.sizes() == lse.sizes() && d_o.scalar_type() == q.scalar_type() && delta.scalar_type() == at::kFloat,
+                "gradients of attention are as large as what they belong to");
+  for (const at::Tensor* t : {&d_o, &delta, &dq, &dk, &dv}) BALLAST_CHECK(t->is_contiguous(), "attention takes contiguous tensors");
+  for (const at::Tensor* t : {&dq, &dk, &dv})
+    BALLAST_CHECK(t->scalar_type() == at::kFloat || t->scalar_type() == q.scalar_type(), "a gradient of attention has the dtype of q or fp32");
+  BALLAST_CHECK(!add_dq || dq.scalar_type() == at::kFloat, "attention adds to gradients in fp32");
+  const int64_t d = shape.head_dim, group = shape.heads / shape.kv_heads;
   const int64_t q_stride = shape.heads * d, kv_stride = shape.kv_heads * d;
   const float scale = 1.0f / std::sqrt(static_cast<float>(d));
-  int64_t longest = 0;
-  for (size_t s = 0; s + 1 < starts.size(); ++s) longest = std::max(longest, starts[s + 1] - starts[s]);
-  if (longest == 0) return;
-  const int64_t items = static_cast<int64_t>(starts.size() - 1) * shape.kv_heads;
-  const int64_t room_size = attention_scratch_bytes(d, longest, 1, true) / static_cast<int64_t>(sizeof(float));
+  const int64_t items = static_cast<int64_t>(units.size()) * shape.kv_heads;
+  if (items == 0) return;
+  const bool narrow = q.scalar_type() != at::kFloat;
+  int64_t narrow_keys = 0;
+  if (dk.scalar_type() != at::kFloat || dv.scalar_type() != at::kFloat)
+    for (const AttendUnit& unit : units) narrow_keys = std::max(narrow_keys, key_count(unit));
+  const int64_t room_size = attend_room_floats(d, narrow, true, narrow_keys);
   const at::Tensor room = at::empty({std::min<int64_t>(at::get_num_threads(), items), room_size}, lse.options());
   float* rooms = room.data_ptr<float>();
-  const float* lse_data = lse.data_ptr<float>();
+  const float *lse_data = lse.data_ptr<float>(), *delta_data = delta.data_ptr<float>();
 
   with_element(q, [&]<class T>(T*) {
-    const T *q_data = pointer<T>(q), *k_data = pointer<T>(k), *v_data = pointer<T>(v), *o_data = pointer<T>(o), *do_data = pointer<T>(d_o);
-    T *dq_data = pointer<T>(dq), *dk_data = pointer<T>(dk), *dv_data = pointer<T>(dv);
+    const T *q_data = pointer<T>(q), *k_data = pointer<T>(k), *v_data = pointer<T>(v), *do_data = pointer<T>(d_o);
     for_each_item(items, [&](int64_t item, int64_t thread) {
-      const int64_t sequence = item / shape.kv_heads, kv_head = item % shape.kv_heads;
-      const int64_t start = starts[static_cast<size_t>(sequence)], length = starts[static_cast<size_t>(sequence) + 1] - start;
+      const int64_t unit_index = item / shape.kv_heads, kv_head = item % shape.kv_heads, kv_column = kv_head * d;
+      const AttendUnit& unit = units[static_cast<size_t>(unit_index)];
       float* p = rooms + thread * room_size;
       float* dp = p + kQueryTile * kKeyTile;
       float* factors = dp + kQueryTile * kKeyTile;
-      float* q_room = factors + kKeyTile;
-      float* do_room = q_room + kQueryTile * d;
-      float* k_room = do_room + kQueryTile * d;
-      float* v_room = k_room + kKeyTile * d;
-      float* dq_sum = v_room + kKeyTile * d;
-      float* dk_sum = dq_sum + length * d;
-      float* dv_sum = dk_sum + length * d;
-      float* delta = dv_sum + length * d;
-      std::fill_n(dk_sum, 2 * length * d, 0.0f);
+      float* dq_room = factors + kKeyTile;
+      float* lses = dq_room + kQueryTile * d;
+      float* deltas = lses + kQueryTile;
+      float* q_room = deltas + kQueryTile;
+      float* do_room = q_room + (narrow ? kQueryTile * d : 0);
+      float* k_room = do_room + (narrow ? kQueryTile * d : 0);
+      float* v_room = k_room + (narrow ? kKeyTile * d : 0);
+      float* sums_room = v_room + (narrow ? kKeyTile * d : 0);
+      const KeySums dk_sums = key_sums(dk, kv_column, d, sums_room), dv_sums = key_sums(dv, kv_column, d, sums_room + narrow_keys * d);
+      begin_sums(dk_sums, unit, d);
+      begin_sums(dv_sums, unit, d);
       for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-        const int64_t base = start * q_stride + head * d;
-        std::fill_n(dq_sum, length * d, 0.0f);
-        for (int64_t i = 0; i < length; ++i) run<RowDot<T>>(o_data + base + i * q_stride, do_data + base + i * q_stride, d, delta + i);
-        for (int64_t key = 0; key < length; key += kKeyTile) {
-          const int64_t keys = std::min(kKeyTile, length - key), kv_base = (start + key) * kv_stride + kv_head * d;
-          const Tile keys_tile = tile(k_data + kv_base, kv_stride, keys, d, k_room);
-          const Tile values = tile(v_data + kv_base, kv_stride, keys, d, v_room);
-          // Queries before the first key of the tile see nothing of it; with a window neither do those far behind.
-          for (int64_t first = key / kQueryTile * kQueryTile; first < length; first += kQueryTile) {
-            const int64_t rows = std::min(kQueryTile, length - first);
-            if (first_key(first, shape.window) >= key + keys) break;
-            const Tile query = tile(q_data + base + first * q_stride, q_stride, rows, d, q_room);
-            const Tile upper = tile(do_data + base + first * q_stride, q_stride, rows, d, do_room);
+        for_each_query_tile(unit, [&](const QueryTile& queries) {
+          const int64_t rows = queries.rows, first = queries.row * q_stride + head * d;
+          const bool in_place = dq.scalar_type() == at::kFloat;
+          float* dq_sum = in_place ? dq.data_ptr<float>() + first : dq_room;
+          const int64_t dq_ld = in_place ? q_stride : d;
+          for (int64_t r = 0; r < rows; ++r) {
+            lses[r] = lse_data[(queries.row + r) * shape.heads + head];
+            deltas[r] = delta_data[(queries.row + r) * shape.heads + head];
+          }
+          bool begun = add_dq;
+          const Tile query = tile(q_data + first, q_stride, rows, d, q_room), upper = tile(do_data + first, q_stride, rows, d, do_room);
+          for_each_key_tile(unit, queries, shape.window, [&](const KeyTile& seen) {
+            const int64_t keys = seen.keys, kv_first = seen.row * kv_stride + kv_column;
+            const Tile keys_tile = tile(k_data + kv_first, kv_stride, keys, d, k_room), values = tile(v_data + kv_first, kv_stride, keys, d, v_room);
             small_product(false, true, rows, keys, d, scale, query.data, query.ld, keys_tile.data, keys_tile.ld, 0.0f, p, kKeyTile);
             small_product(false, true, rows, keys, d, 1.0f, upper.data, upper.ld, values.data, values.ld, 0.0f, dp, kKeyTile);
             for (int64_t r = 0; r < rows; ++r) {
-              const int64_t i = first + r;
-              const int64_t lo = std::clamp<int64_t>(first_key(i, shape.window) - key, 0, keys);
-              const int64_t hi = std::clamp<int64_t>(i + 1 - key, lo, keys);
+              const int64_t i = queries.position + r;
+              KeyRange range = visible_keys(i, i, shape.window, seen.position, keys);
+              if (!(lses[r] > -std::numeric_limits<float>::infinity())) range.end = range.begin;  // saw nothing at all
               float *p_row = p + r * kKeyTile, *dp_row = dp + r * kKeyTile;
-              run<Probabilities>(p_row, keys, lo, hi, lse_data[head * tokens + start + i]);
+              run<Probabilities>(p_row, keys, range.begin, range.end, lses[r]);
               if (dropout.p > 0) {
-                const int64_t* positions = dropout.positions + start;
-                dropout_factors(dropout.keys[static_cast<size_t>(sequence)], positions[i], head, positions[key], keys, dropout.place,
+                dropout_factors(dropout.keys[static_cast<size_t>(unit_index)], i, shape.first_head + head, seen.position, keys, dropout.place,
                                 dropout.p, factors);
-                run<DroppedScoreGradient>(p_row, dp_row, static_cast<const float*>(factors), keys, delta[i], scale);
+                run<DroppedScoreGradient>(p_row, dp_row, static_cast<const float*>(factors), keys, deltas[r], scale);
               } else {
-                run<ScoreGradient>(static_cast<const float*>(p_row), dp_row, keys, delta[i], scale);
+                run<ScoreGradient>(static_cast<const float*>(p_row), dp_row, keys, deltas[r], scale);
               }
             }
-            small_product(true, false, keys, d, rows, 1.0f, p, kKeyTile, upper.data, upper.ld, 1.0f, dv_sum + key * d, d);
-            small_product(true, false, keys, d, rows, 1.0f, dp, kKeyTile, query.data, query.ld, 1.0f, dk_sum + key * d, d);
-            small_product(false, false, rows, d, keys, 1.0f, dp, kKeyTile, keys_tile.data, keys_tile.ld, 1.0f, dq_sum + first * d, d);
-          }
-        }
-        run<StoreTile<T>>(static_cast<const float*>(dq_sum), length, d, dq_data + base, q_stride);
+            small_product(true, false, keys, d, rows, 1.0f, p, kKeyTile, upper.data, upper.ld, 1.0f, dv_sums.at(seen), dv_sums.ld);
+            small_product(true, false, keys, d, rows, 1.0f, dp, kKeyTile, query.data, query.ld, 1.0f, dk_sums.at(seen), dk_sums.ld);
+            small_product(false, false, rows, d, keys, 1.0f, dp, kKeyTile, keys_tile.data, keys_tile.ld, begun ? 1.0f : 0.0f, dq_sum, dq_ld);
+            begun = true;
+          });
+          if (!begun)
+            for (int64_t r = 0; r < rows; ++r) std::fill_n(dq_sum + r * dq_ld, d, 0.0f);
+          if (!in_place) run<StoreTile<c10::BFloat16>>(static_cast<const float*>(dq_sum), rows, d, pointer<c10::BFloat16>(dq) + first, q_stride);
+        });
       }
-      const int64_t kv_base = start * kv_stride + kv_head * d;
-      run<StoreTile<T>>(static_cast<const float*>(dk_sum), length, d, dk_data + kv_base, kv_stride);
-      run<StoreTile<T>>(static_cast<const float*>(dv_sum), length, d, dv_data + kv_base, kv_stride);
+      end_sums(dk_sums, unit, d, dk, kv_column);
+      end_sums(dv_sums, unit, d, dv, kv_column);
     });
   });
 }

@@ -1,14 +1,15 @@
-// Online softmax over key tiles (FlashAttention, arXiv:2205.14135): per query tile, running maximum m, sum l and output O,
-// rescaled by exp(m_old - m_new). 4 T^2/2 d FLOPs per head; reads k and v once per query tile, from the cache.
+// Online softmax over tiles of queries and keys (FlashAttention, arXiv:2205.14135): one pass over the keys that a tile of queries sees,
+// running maximum and sum per query, 4 d FLOPs per visible pair and head. Merging starts from what stands there instead of from nothing.
+#include <cmath>
+#include <vector>
+
 #include "ballast/kernel/attention_tile.h"
 #include "ballast/kernel/gemm.h"
-
-#include <cmath>
 
 namespace ballast::kernel {
 namespace {
 
-// One row of scores: visible ones are [0, lo) hidden, [lo, hi) seen, [hi, n) hidden. Turns scores into exp(s - m_new), updates m and l,
+// One row of scores: keys [0, lo) are hidden, [lo, hi) seen, [hi, n) hidden. Turns scores into exp(s - m_new), updates m and l,
 // and returns in `rescale` what earlier sums are multiplied by.
 struct SoftmaxRow {
   BALLAST_INLINE static void run(float* s, int64_t n, int64_t lo, int64_t hi, float* m, float* l, float* rescale) {
@@ -45,91 +46,101 @@ struct Multiply {
   }
 };
 
-int64_t room_per_thread(int64_t d) {
-  // scores, dropout factors, output tile, q tile, k and v tiles, m and l
-  return kQueryTile * kKeyTile + kKeyTile + 2 * kQueryTile * d + 2 * kKeyTile * d + 2 * kQueryTile;
+struct WorkItem {
+  int64_t unit, head;
+  QueryTile queries;
+};
+
+// Tiles that see nothing write zeros, or nothing at all where they merge.
+std::vector<WorkItem> work_of(const AttentionShape& shape, std::span<const AttendUnit> units, bool merge) {
+  std::vector<WorkItem> items;
+  for (size_t u = 0; u < units.size(); ++u) {
+    for (int64_t head = 0; head < shape.heads; ++head) {
+      for_each_query_tile(units[u], [&](const QueryTile& queries) {
+        if (!merge || sees_any(units[u], queries, shape.window)) items.push_back({static_cast<int64_t>(u), head, queries});
+      });
+    }
+  }
+  return items;
 }
 
-struct WorkItem {
-  int64_t sequence, head, first;  // first query of the tile, within the sequence
-};
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 }  // namespace
 
-void attention_forward(const AttentionShape& shape, std::span<const int64_t> starts, const AttentionDropout& dropout,
-                       const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse) {
-  const int64_t d = shape.head_dim, group = shape.heads / shape.kv_heads, tokens = q.size(0);
+void attention_forward(const AttentionShape& shape, std::span<const AttendUnit> units, const AttentionDropout& dropout, const at::Tensor& q,
+                       const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse, bool merge) {
+  check_attention(shape, units, dropout, q, k, v, lse);
+  BALLAST_CHECK(o.sizes() == q.sizes() && o.is_contiguous(), "o is contiguous and as large as q");
+  const int64_t d = shape.head_dim, group = shape.heads / shape.kv_heads;
   const int64_t q_stride = shape.heads * d, kv_stride = shape.kv_heads * d;
   const float scale = 1.0f / std::sqrt(static_cast<float>(d));
-  std::vector<WorkItem> items;
-  for (size_t s = 0; s + 1 < starts.size(); ++s) {
-    for (int64_t head = 0; head < shape.heads; ++head) {
-      for (int64_t first = 0; first < starts[s + 1] - starts[s]; first += kQueryTile) items.push_back({static_cast<int64_t>(s), head, first});
-    }
-  }
+  const std::vector<WorkItem> items = work_of(shape, units, merge);
   if (items.empty()) return;
-  const int64_t room_size = room_per_thread(d);
+  const bool narrow = q.scalar_type() != at::kFloat;
+  const int64_t room_size = attend_room_floats(d, narrow, false, 0);
   const at::Tensor room = at::empty({std::min<int64_t>(at::get_num_threads(), static_cast<int64_t>(items.size())), room_size}, lse.options());
   float* rooms = room.data_ptr<float>();
-  float* lse_out = lse.data_ptr<float>();
+  float* lse_data = lse.data_ptr<float>();
 
-  with_element(q, [&]<class T>(T*) {
+  const auto attend = [&]<class T, class O>(T*, O*) {
     const T *q_data = pointer<T>(q), *k_data = pointer<T>(k), *v_data = pointer<T>(v);
-    T* o_data = pointer<T>(o);
+    O* o_data = pointer<O>(o);
     for_each_item(static_cast<int64_t>(items.size()), [&](int64_t index, int64_t thread) {
-      const WorkItem& item = items[static_cast<size_t>(index)];
-      const int64_t start = starts[static_cast<size_t>(item.sequence)];
-      const int64_t length = starts[static_cast<size_t>(item.sequence) + 1] - start;
-      const int64_t rows = std::min(kQueryTile, length - item.first), kv_head = item.head / group;
+      const auto& [unit_index, head, queries] = items[static_cast<size_t>(index)];
+      const AttendUnit& unit = units[static_cast<size_t>(unit_index)];
+      const int64_t rows = queries.rows, kv_head = head / group, first = queries.row * q_stride + head * d;
       float* scores = rooms + thread * room_size;
       float* factors = scores + kQueryTile * kKeyTile;
       float* out = factors + kKeyTile;
-      float* q_room = out + kQueryTile * d;
-      float* k_room = q_room + kQueryTile * d;
-      float* v_room = k_room + kKeyTile * d;
-      float* m = v_room + kKeyTile * d;
+      float* m = out + kQueryTile * d;
       float* l = m + kQueryTile;
-      std::fill_n(m, rows, -std::numeric_limits<float>::infinity());
-      std::fill_n(l, rows, 0.0f);
-      const Tile query = tile(q_data + (start + item.first) * q_stride + item.head * d, q_stride, rows, d, q_room);
-      const int64_t keys_begin = first_key(item.first, shape.window), keys_end = item.first + rows;
-      for (int64_t key = keys_begin; key < keys_end; key += kKeyTile) {
-        const int64_t keys = std::min(kKeyTile, keys_end - key);
-        const Tile keys_tile = tile(k_data + (start + key) * kv_stride + kv_head * d, kv_stride, keys, d, k_room);
-        const Tile values = tile(v_data + (start + key) * kv_stride + kv_head * d, kv_stride, keys, d, v_room);
+      float* q_room = l + kQueryTile;
+      float* k_room = q_room + (narrow ? kQueryTile * d : 0);
+      float* v_room = k_room + (narrow ? kKeyTile * d : 0);
+      float* lse_rows = lse_data + queries.row * shape.heads + head;
+      // An earlier result is a key whose score is its log-sum-exp and whose value is its output.
+      bool begun = false;
+      for (int64_t r = 0; r < rows; ++r) {
+        m[r] = merge ? lse_rows[r * shape.heads] : kNothing;
+        l[r] = m[r] > kNothing ? 1.0f : 0.0f;
+        begun = begun || l[r] > 0;
+      }
+      if (begun) {
+        run<LoadTile<O>>(static_cast<const O*>(o_data + first), q_stride, rows, d, out);
+        for (int64_t r = 0; r < rows; ++r)
+          if (l[r] == 0) std::fill_n(out + r * d, d, 0.0f);
+      }
+      const Tile query = tile(q_data + first, q_stride, rows, d, q_room);
+      for_each_key_tile(unit, queries, shape.window, [&](const KeyTile& seen) {
+        const int64_t keys = seen.keys, kv_first = seen.row * kv_stride + kv_head * d;
+        const Tile keys_tile = tile(k_data + kv_first, kv_stride, keys, d, k_room), values = tile(v_data + kv_first, kv_stride, keys, d, v_room);
         small_product(false, true, rows, keys, d, scale, query.data, query.ld, keys_tile.data, keys_tile.ld, 0.0f, scores, kKeyTile);
         for (int64_t r = 0; r < rows; ++r) {
-          const int64_t i = item.first + r;
-          const int64_t lo = std::clamp<int64_t>(first_key(i, shape.window) - key, 0, keys);
-          const int64_t hi = std::clamp<int64_t>(i + 1 - key, lo, keys);
+          const int64_t i = queries.position + r;
+          const KeyRange range = visible_keys(i, i, shape.window, seen.position, keys);
           float* row = scores + r * kKeyTile;
           float rescale = 1.0f;
-          run<SoftmaxRow>(row, keys, lo, hi, m + r, l + r, &rescale);
-          if (key > keys_begin && rescale != 1.0f) run<Scale>(out + r * d, d, rescale);
-          if (dropout.p > 0 && hi > lo) {
-            const int64_t* positions = dropout.positions + start;
-            dropout_factors(dropout.keys[static_cast<size_t>(item.sequence)], positions[i], item.head, positions[key], keys,
-                            dropout.place, dropout.p, factors);
+          run<SoftmaxRow>(row, keys, range.begin, range.end, m + r, l + r, &rescale);
+          if (begun && rescale != 1.0f) run<Scale>(out + r * d, d, rescale);
+          if (dropout.p > 0 && !range.empty()) {
+            dropout_factors(dropout.keys[static_cast<size_t>(unit_index)], i, shape.first_head + head, seen.position, keys, dropout.place,
+                            dropout.p, factors);
             run<Multiply>(row, static_cast<const float*>(factors), keys);
           }
         }
-        small_product(false, false, rows, d, keys, 1.0f, scores, kKeyTile, values.data, values.ld, key > keys_begin ? 1.0f : 0.0f, out, d);
-      }
+        small_product(false, false, rows, d, keys, 1.0f, scores, kKeyTile, values.data, values.ld, begun ? 1.0f : 0.0f, out, d);
+        begun = true;
+      });
       for (int64_t r = 0; r < rows; ++r) {
-        run<Scale>(out + r * d, d, 1.0f / l[r]);
-        lse_out[item.head * tokens + start + item.first + r] = m[r] + std::log(l[r]);
+        if (l[r] > 0) run<Scale>(out + r * d, d, 1.0f / l[r]);
+        else std::fill_n(out + r * d, d, 0.0f);
+        lse_rows[r * shape.heads] = l[r] > 0 ? m[r] + std::log(l[r]) : kNothing;
       }
-      run<StoreTile<T>>(static_cast<const float*>(out), rows, d, o_data + (start + item.first) * q_stride + item.head * d, q_stride);
+      run<StoreTile<O>>(static_cast<const float*>(out), rows, d, o_data + first, q_stride);
     });
-  });
-}
-
-int64_t attention_scratch_bytes(int64_t head_dim, int64_t longest, int64_t threads, bool backward) {
-  const int64_t floats = backward ? kQueryTile * kKeyTile * 2 + kKeyTile + 2 * kQueryTile * head_dim + 2 * kKeyTile * head_dim +
-                                        3 * longest * head_dim + longest
-                                  : room_per_thread(head_dim);
-  // Whole cache lines: the BLAS rounds by alignment, and which thread takes an item must not matter.
-  return threads * ((floats + 15) / 16 * 16) * static_cast<int64_t>(sizeof(float));
+  };
+  with_element(q, [&]<class T>(T* element) { with_element(o, [&]<class O>(O* out_element) { attend(element, out_element); }); });
 }
 
 }  // namespace ballast::kernel

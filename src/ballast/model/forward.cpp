@@ -42,6 +42,10 @@ std::vector<at::Tensor> allocate(const std::vector<TensorSpec>& specs) {
 
 }  // namespace
 
+void attend_whole(const SegmentCall& call, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& o, at::Tensor& lse) {
+  attend_forward(call, whole_sequences(call.batch), q, k, v, o, lse);
+}
+
 at::Tensor forward_blocks(const ModelWeights& weights, const MicroBatch& batch, const Attend& attend) {
   const ModelConfig& config = weights.config();
   const int64_t tokens = batch.tokens();
@@ -95,7 +99,7 @@ at::Tensor forward_logits(const ModelWeights& weights, const MicroBatch& batch, 
 }
 
 at::Tensor evaluate_batch(const ModelWeights& weights, const MicroBatch& batch) {
-  const at::Tensor x = forward_blocks(weights, batch, attend_forward);
+  const at::Tensor x = forward_blocks(weights, batch, attend_whole);
   at::Tensor losses = at::zeros({batch.tokens()}, at::TensorOptions().dtype(at::kFloat));
   head_loss(head_call(weights, batch), x, losses);
   return losses;

@@ -9,9 +9,12 @@
 
 namespace ballast {
 
-// What runs between project and finish of a block; training's is attend_forward, generation's KvCache::attend.
+// What runs between project and finish of a block: attend_whole in evaluation, KvCache::attend in generation.
 using Attend = std::function<void(const SegmentCall&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   at::Tensor& o, at::Tensor& lse)>;
+
+// Attention within each sequence of the batch, all of whose tokens are there.
+void attend_whole(const SegmentCall& call, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& o, at::Tensor& lse);
 
 // Embedding and blocks: x [T, hidden] before the final norm. One block's buffers are held, reused by every block.
 at::Tensor forward_blocks(const ModelWeights& weights, const MicroBatch& batch, const Attend& attend);

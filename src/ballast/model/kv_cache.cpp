@@ -48,7 +48,7 @@ void KvCache::attend(const SegmentCall& call, std::span<const int64_t> slots, co
     fresh = fresh && past == 0;
   }
   // Without a past this is the attention of training, which works in tiles.
-  if (fresh) return attend_forward(call, q, k, v, o, lse);
+  if (fresh) return attend_forward(call, whole_sequences(call.batch), q, k, v, o, lse);
   const ModelConfig& config = call.config;
   kernel::attention_cached({config.heads, config.kv_heads, config.head_dim, config.window_of(call.layer)}, queries, q,
                            keys, values, o);

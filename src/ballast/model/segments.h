@@ -6,8 +6,10 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "ballast/plan/attention.h"
 #include "ballast/plan/model_shape.h"
 
 namespace ballast {
@@ -34,6 +36,8 @@ struct SegmentCall {
   bool train = true;             // dropout applies
   uint64_t seed = 0;             // of (run seed, step)
   RoleFlags fresh{};             // gradients that hold nothing yet: overwritten instead of added to (a tied table: by the head alone)
+  // Attention only: its tensors hold part heads_part of heads_parts equal parts of the query heads and of the key-value heads.
+  int64_t heads_part = 0, heads_parts = 1;
 };
 using Saved = std::vector<at::Tensor>;  // in the order of saved_of()
 
@@ -47,10 +51,18 @@ void project_recompute(const SegmentCall&, const at::Tensor& x, const Saved& sav
 // Consumes dq, dk, dv (may overwrite them); adds the norm's input gradient to dx, which already holds the residual's.
 void project_backward(const SegmentCall&, const at::Tensor& x, const Saved& saved, at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, at::Tensor& dx);
 
-// Causal attention within each sequence of the batch, with the layer's window. lse [heads, T] fp32.
-void attend_forward(const SegmentCall&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& o, at::Tensor& lse);
-void attend_backward(const SegmentCall&, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse,
-                     const at::Tensor& d_o, at::Tensor& dq, at::Tensor& dk, at::Tensor& dv);
+// Causal attention of the units' queries to their keys, with the layer's window; only the rows that units name are written, by the rules of
+// kernel/attention.h. lse, delta [rows, heads] fp32. merge: o and lse hold the result over other keys, and then that over both.
+void attend_forward(const SegmentCall&, std::span<const AttendUnit> units, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& o,
+                    at::Tensor& lse, bool merge = false);
+// o, d_o -> delta, which every backward over some of the keys needs.
+void attend_delta(const SegmentCall&, const at::Tensor& o, const at::Tensor& d_o, at::Tensor& delta);
+// lse and delta belong to the result over all keys. dq, dk, dv in the compute dtype or fp32; add_dq: dq (fp32) is added to.
+void attend_backward(const SegmentCall&, std::span<const AttendUnit> units, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const at::Tensor& lse, const at::Tensor& delta, const at::Tensor& d_o, at::Tensor& dq, at::Tensor& dk, at::Tensor& dv,
+                     bool add_dq = false);
+// Every sequence of the batch with itself, positions from 0.
+std::vector<AttendUnit> whole_sequences(const MicroBatch& batch);
 
 // x, o -> y = x1 + mlp(norm2(x1)), x1 = x + output(o).
 void finish_forward(const SegmentCall&, const at::Tensor& x, const at::Tensor& o, at::Tensor& y, const Saved& saved);
