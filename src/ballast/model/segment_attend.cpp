@@ -30,18 +30,18 @@ kernel::AttentionDropout dropout_of(const SegmentCall& call, const std::vector<u
 }  // namespace
 
 void attend_forward(const SegmentCall& call, std::span<const AttendUnit> units, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    at::Tensor& o, at::Tensor& lse, bool merge) {
+                    const at::Tensor& o, const at::Tensor& lse, bool merge) {
   if (units.empty()) return;
   const std::vector<uint64_t> keys = stream_keys(call, units);
   kernel::attention_forward(shape_of(call), units, dropout_of(call, keys), q, k, v, o, lse, merge);
 }
 
-void attend_delta(const SegmentCall& call, const at::Tensor& o, const at::Tensor& d_o, at::Tensor& delta) {
+void attend_delta(const SegmentCall& call, const at::Tensor& o, const at::Tensor& d_o, const at::Tensor& delta) {
   kernel::attention_delta(shape_of(call), o, d_o, delta);
 }
 
 void attend_backward(const SegmentCall& call, std::span<const AttendUnit> units, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& lse, const at::Tensor& delta, const at::Tensor& d_o, at::Tensor& dq, at::Tensor& dk, at::Tensor& dv,
+                     const at::Tensor& lse, const at::Tensor& delta, const at::Tensor& d_o, const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                      bool add_dq) {
   if (units.empty()) return;
   const std::vector<uint64_t> keys = stream_keys(call, units);

@@ -53,13 +53,13 @@ void project_backward(const SegmentCall&, const at::Tensor& x, const Saved& save
 
 // Causal attention of the units' queries to their keys, with the layer's window; only the rows that units name are written, by the rules of
 // kernel/attention.h. lse, delta [rows, heads] fp32. merge: o and lse hold the result over other keys, and then that over both.
-void attend_forward(const SegmentCall&, std::span<const AttendUnit> units, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& o,
-                    at::Tensor& lse, bool merge = false);
+void attend_forward(const SegmentCall&, std::span<const AttendUnit> units, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& o,
+                    const at::Tensor& lse, bool merge = false);
 // o, d_o -> delta, which every backward over some of the keys needs.
-void attend_delta(const SegmentCall&, const at::Tensor& o, const at::Tensor& d_o, at::Tensor& delta);
+void attend_delta(const SegmentCall&, const at::Tensor& o, const at::Tensor& d_o, const at::Tensor& delta);
 // lse and delta belong to the result over all keys. dq, dk, dv in the compute dtype or fp32; add_dq: dq (fp32) is added to.
 void attend_backward(const SegmentCall&, std::span<const AttendUnit> units, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& lse, const at::Tensor& delta, const at::Tensor& d_o, at::Tensor& dq, at::Tensor& dk, at::Tensor& dv,
+                     const at::Tensor& lse, const at::Tensor& delta, const at::Tensor& d_o, const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv,
                      bool add_dq = false);
 // Every sequence of the batch with itself, positions from 0.
 std::vector<AttendUnit> whole_sequences(const MicroBatch& batch);
