@@ -17,9 +17,9 @@ at::Tensor rows_of(const at::Tensor& tensor, int64_t begin, int64_t count) { ret
 
 void Engine::execute_attention(const Op& op, GraphRun& run) {
   const auto in = [&](size_t i) -> const at::Tensor& { return memory_.tensor(op.inputs[i]); };
-  const auto out = [&](size_t i) -> const at::Tensor& { return memory_.tensor(op.outputs[i]); };
+  const auto out = [&](size_t i) -> at::Tensor { return memory_.tensor(op.outputs[i]); };
   if (op.what == what::kAdd) {
-    for (size_t i = 0; i < op.inputs.size(); ++i) at::Tensor(out(i)).add_(in(i));
+    for (size_t i = 0; i < op.inputs.size(); ++i) out(i).add_(in(i));
     return;
   }
   if (op.what == what::kSumRows) {
@@ -61,13 +61,18 @@ void Engine::execute_attention(const Op& op, GraphRun& run) {
   call.seed = options_.seed * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(run.settings.step);
   call.heads_part = op.index;
   call.heads_parts = op.parts;
-  const auto keys = [&](const at::Tensor& tensor) { return op.part == 0 ? tensor : rows_of(tensor, op.begin, op.part); };
+  // Outputs may end where the cut sequences do.
+  const auto queries = [&](const at::Tensor& tensor) { return rows_of(tensor, 0, out(0).size(0)); };
+  const auto keys = [&](const at::Tensor& tensor) { return op.part < 0 ? tensor : rows_of(tensor, op.begin, op.part); };
   if (op.what == what::kAttend) {
-    attend_forward(call, op.units, in(0), keys(in(1)), keys(in(2)), out(0), out(1), op.accumulate);
+    at::Tensor o = out(0), lse = queries(out(1));
+    attend_forward(call, op.units, queries(in(0)), keys(in(1)), keys(in(2)), o, lse, op.accumulate);
   } else if (op.what == what::kAttendDelta) {
-    attend_delta(call, in(0), in(1), out(0));
+    at::Tensor delta = out(0);
+    attend_delta(call, in(0), in(1), delta);
   } else if (op.what == what::kAttendBackward) {
-    attend_backward(call, op.units, in(0), keys(in(1)), keys(in(2)), in(3), in(4), in(5), out(0), out(1), out(2), op.accumulate);
+    at::Tensor dq = out(0), dk = out(1), dv = out(2);
+    attend_backward(call, op.units, queries(in(0)), keys(in(1)), keys(in(2)), queries(in(3)), queries(in(4)), queries(in(5)), dq, dk, dv, op.accumulate);
   } else {
     BALLAST_CHECK(false, "no runner for {}", op.what);
   }

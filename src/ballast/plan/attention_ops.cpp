@@ -36,8 +36,12 @@ struct AttentionOps::Pass {
   bool backward;
   Kept& kept;
   std::vector<Op>& ops;
-  int64_t exchanges = 0;               // so far, counted alike by all ranks: also those that a member leaves out
-  const CutSequence* cut = nullptr;    // what operations at the moment are about
+  const CutSequence* cut = nullptr;    // what operations at the moment are about; none: all tokens
+  int64_t exchanges = 0;               // about it so far, counted alike by all ranks: also those that a member leaves out
+  void begin(const CutSequence* about) {
+    cut = about;
+    exchanges = about == nullptr ? 1 : 0;   // 0 and 1 of no cut: into the layout of attention and out of it
+  }
   // Sums of cut sequences in fp32, a row for each slot before the whole ones; the very outputs where those are fp32.
   BufferId sums = kNoBuffer;           // of o, or of dq
   BufferId delta = kNoBuffer, d_o = kNoBuffer;
@@ -75,7 +79,7 @@ BufferId AttentionOps::forward(int64_t s, const std::array<BufferId, 3>& qkv, st
   const bool narrow = recipe_.compute != DType::Float32;
   pass.sums = narrow && cut_rows_ > 0 ? buffer(pass, "o.sum", DType::Float32, cut_rows_, config.query_width()) : kept.o;
   for (const CutPart& part : layout_.cuts) {
-    pass.cut = part.cut.get();
+    pass.begin(part.cut.get());
     if (part.member < 0) {
       pass_between_others(pass, part);
     } else if (part.cut->sharing == Sharing::Heads) {
@@ -84,15 +88,15 @@ BufferId AttentionOps::forward(int64_t s, const std::array<BufferId, 3>& qkv, st
       attend_cut(pass, part);
     }
   }
-  pass.cut = nullptr;
+  pass.begin(nullptr);
   attend_whole(pass);
   return change_layout(pass, {kept.o}, false).front();
 }
 
 void AttentionOps::attend_whole(Pass& pass) {
-  if (whole_.empty()) return;
   Op op = compute(pass, what::kAttend);
   op.units = whole_;
+  op.part = -1;
   op.inputs.assign(pass.kept.qkv.begin(), pass.kept.qkv.end());
   op.outputs = {pass.kept.o, pass.kept.lse};
   count_flops(op, pass);
@@ -155,6 +159,7 @@ void AttentionOps::attend_heads(Pass& pass, const CutPart& part) {
   op.inputs = held.tensors;
   op.outputs = result;
   op.index = part.member;
+  op.part = -1;
   op.parts = members;
   count_flops(op, pass);
   pass.ops.push_back(std::move(op));
@@ -178,7 +183,7 @@ std::array<BufferId, 3> AttentionOps::backward(int64_t s, BufferId d_o, std::vec
   const bool narrow = recipe_.compute != DType::Float32;
   pass.sums = narrow && cut_rows_ > 0 ? buffer(pass, "gradient.q.sum", DType::Float32, cut_rows_, recipe_.model.config.query_width()) : pass.d_qkv[0];
   for (const CutPart& part : layout_.cuts) {
-    pass.cut = part.cut.get();
+    pass.begin(part.cut.get());
     if (part.member < 0) {
       pass_between_others(pass, part);
     } else if (part.cut->sharing == Sharing::Heads) {
@@ -187,16 +192,16 @@ std::array<BufferId, 3> AttentionOps::backward(int64_t s, BufferId d_o, std::vec
       attend_cut_backward(pass, part);
     }
   }
-  pass.cut = nullptr;
+  pass.begin(nullptr);
   attend_whole_backward(pass);
   const std::vector<BufferId> back = change_layout(pass, {pass.d_qkv[0], pass.d_qkv[1], pass.d_qkv[2]}, false);
   return {back[0], back[1], back[2]};
 }
 
 void AttentionOps::attend_whole_backward(Pass& pass) {
-  if (whole_.empty()) return;
   Op op = compute(pass, what::kAttendBackward);
   op.units = whole_;
+  op.part = -1;
   op.inputs = {pass.kept.qkv[0], pass.kept.qkv[1], pass.kept.qkv[2], pass.kept.lse, pass.delta, pass.d_o};
   op.outputs.assign(pass.d_qkv.begin(), pass.d_qkv.end());
   count_flops(op, pass);
@@ -259,6 +264,7 @@ void AttentionOps::attend_heads_backward(Pass& pass, const CutPart& part) {
   op.inputs = held.tensors;
   op.outputs = gradients;
   op.index = part.member;
+  op.part = -1;
   op.parts = cut.members();
   count_flops(op, pass);
   pass.ops.push_back(std::move(op));
@@ -315,7 +321,11 @@ AttentionOps::Holding AttentionOps::pass_on(Pass& pass, const CutPart& part, con
 // A rank that is no member but whose link is used: the same hops in the same order as the members'.
 void AttentionOps::pass_between_others(Pass& pass, const CutPart& part) {
   const auto steps = static_cast<size_t>(part.cut->members() / part.cut->team / part.cut->team);
-  const auto hop = [&](size_t step, DType dtype) { route(pass, part, step, nullptr, nullptr, dtype); };
+  pass.exchanges = 3;   // of the members before the ring: queries, keys, shift
+  const auto hop = [&](size_t step, DType dtype) {
+    ++pass.exchanges;
+    route(pass, part, step, nullptr, nullptr, dtype);
+  };
   for (size_t step = 0; step < steps; ++step) {
     if (step + 1 < steps) hop(step + 1, recipe_.compute);
     if (pass.backward && step > 0) hop(step, DType::Float32);
@@ -456,7 +466,6 @@ std::vector<BufferId> AttentionOps::change_layout(Pass& pass, const std::vector<
     for (const TokenRun& run : runs) rows.push_back({run.rank, run.slot, run.count});
     return rows;
   };
-  ++pass.exchanges;
   exchange(pass, recipe_.topology.outermost(), tensors, changed, transfers(to_attention ? layout_.leave : layout_.arrive),
            transfers(to_attention ? layout_.arrive : layout_.leave));
   return changed;

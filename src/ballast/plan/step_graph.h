@@ -89,7 +89,7 @@ inline constexpr std::string_view kTranscode = "transcode";        // the same f
 inline constexpr std::string_view kGather = "gather";              // in place on outputs[0], encoded by `codec`
 inline constexpr std::string_view kSwap = "swap";                  // all-to-all: part j of inputs[0] to member j; outputs[0] = what the others sent
 inline constexpr std::string_view kSum = "sum";                    // outputs[0] = own part of inputs[0] + parts in inputs[1], from `codec` to `into`; saved[0]: feedback
-// Attention. Keys are rows [begin, begin + part) of k and v, all of them if part is 0; `units` count from there. `part` otherwise counts rows.
+// Attention. Keys are rows [begin, begin + part) of k and v, all of them if part is -1; `units` count from there. `part` otherwise counts rows.
 inline constexpr std::string_view kAttend = "attend";              // q, k, v -> o, lse of the units' rows; accumulate: merged with what these hold
 inline constexpr std::string_view kAttendDelta = "attend_delta";   // o, d_o -> delta
 inline constexpr std::string_view kAttendBackward = "attend_backward";  // q, k, v, lse, delta, d_o -> dq, dk, dv; accumulate: adds to dq
