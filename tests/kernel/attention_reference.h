@@ -52,7 +52,7 @@ inline Outputs run_exact(const AttentionShape& shape, const std::vector<int64_t>
 inline std::vector<AttendUnit> whole(const std::vector<int64_t>& starts) {
   std::vector<AttendUnit> units;
   for (size_t s = 0; s + 1 < starts.size(); ++s) {
-    const Span span{starts[s], starts[s + 1] - starts[s], 0};
+    const RowSpan span{starts[s], starts[s + 1] - starts[s], 0};
     units.push_back({{span}, {span}, s});
   }
   return units;

@@ -19,7 +19,7 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 // One member's rows of all sequences, in two chunks each, with rows between that belong to nobody.
 struct Member {
-  std::vector<std::vector<Span>> spans;  // per sequence
+  std::vector<std::vector<RowSpan>> spans;  // per sequence
   at::Tensor tokens;                     // [rows]: which row of the whole it holds, -1 for nobody's
   int64_t rows() const { return tokens.size(0); }
   // A buffer of this member: its rows of the whole, `fill` elsewhere.
@@ -217,7 +217,7 @@ TEST(AttentionUnits, OneMergeOfAllPartsEqualsTheWhole) {
     for (int64_t part = 0; part < 3; ++part) {
       std::vector<AttendUnit> units = attention_test::whole(starts);
       for (AttendUnit& unit : units) {
-        const Span all = unit.keys[0];
+        const RowSpan all = unit.keys[0];
         const int64_t begin = all.count * part / 3, end = all.count * (part + 1) / 3;
         unit.keys = {{all.row + begin, end - begin, begin}};
       }

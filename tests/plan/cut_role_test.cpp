@@ -142,7 +142,7 @@ TEST(CutRole, LoweredUnitsComputeEveryVisiblePairOnce) {
           for (const Op& op : graph.ops) {
             if (op.what != what) continue;
             for (const AttendUnit& unit : op.units) {
-              for (const Span& q : unit.queries) for (const Span& k : unit.keys) {
+              for (const RowSpan& q : unit.queries) for (const RowSpan& k : unit.keys) {
                 for (int64_t i = q.position; i < q.position + q.count; ++i) for (int64_t j = k.position; j < k.position + k.count && j <= i; ++j) ++seen[{i, j}];
               }
             }
@@ -175,6 +175,28 @@ TEST(CutRole, MessagesAreThoseOfTheFormulas) {
       const int64_t elements = 2 * own * team * hops * kHidden + 4 * own * (team - 1) * kHidden + own * (team - 1) * kHeads + (moves ? 2 * own * team * kHidden : 0);
       EXPECT_EQ(bytes, 4 * elements) << way.members << " members, team " << team << ", member " << m;
       EXPECT_EQ(exchanges, hops + (team > 1 ? 3 : 0) + (moves ? 1 : 0));
+    }
+  }
+}
+
+TEST(CutRole, MemoryIsThatOfTheFormula) {
+  // In A = rows of one member x width, beside what is kept for the backward (q, k, v, o of every layer, as without teams): the plain ring holds two
+  // pairs of keys and values, 4 A. A team of C holds its queries, two pairs of C-fold keys and values, and its partial results: 6 C A and C log-sum-exps.
+  constexpr int64_t kLength = 288 * 64, kHidden = 32, kHeads = 4;
+  for (const Way& way : ways()) {
+    if (way.sharing != Sharing::Ring || way.members == 1 || kLength % (2 * way.members) != 0) continue;
+    Lowered lowered = lower(way, kLength);
+    const int64_t own = kLength / way.members, a = own * kHidden * 4, lse = own * kHeads * 4, c = way.team, ring = way.members / c / c;
+    for (int64_t m = 0; m < way.members; ++m) {
+      const StepGraph graph = build_step(lowered.recipe, m, lowered.layout.ranks[static_cast<size_t>(m)], Work::Evaluate);
+      const bool moves = c > 1 && !way.across && m % c != 0;
+      int64_t peak = ring > 1 ? (ring > 2 ? 4 : 2) * a : 0;   // a ring of two receives once
+      if (c > 1) {
+        const int64_t gathered = (c + 2 * c) * a, shift = moves ? (c + 4 * c) * a : 0;
+        const int64_t attending = (c + (ring > 1 ? 4 : 2) * c + c) * a + c * lse, returning = 2 * (c * a + c * lse);
+        peak = std::max({gathered, shift, attending, returning});
+      }
+      EXPECT_EQ(graph.buffer_bytes, peak) << way.members << " members, team " << c << (way.across ? " across" : " within") << ", member " << m;
     }
   }
 }

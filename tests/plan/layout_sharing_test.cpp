@@ -178,7 +178,7 @@ TEST(CutSequence, ZigZagChunksShareTheWorkAndCoverIt) {
       CutSequence cut{.sample = 1, .length = length};
       cut.ranks.resize(static_cast<size_t>(members));
       const auto spans = [&](int64_t member) {
-        std::vector<Span> result;
+        std::vector<RowSpan> result;
         for (const Piece& chunk : cut.chunks(member)) result.push_back({0, chunk.length, chunk.begin});
         return result;
       };

@@ -53,7 +53,7 @@ KeySums key_sums(const at::Tensor& gradient, int64_t column, int64_t d, float* r
 
 int64_t key_count(const AttendUnit& unit) {
   int64_t count = 0;
-  for (const Span& span : unit.keys) count += span.count;
+  for (const RowSpan& span : unit.keys) count += span.count;
   return count;
 }
 
@@ -62,7 +62,7 @@ void begin_sums(const KeySums& sums, const AttendUnit& unit, int64_t d) {
     std::fill_n(sums.data, key_count(unit) * d, 0.0f);
     return;
   }
-  for (const Span& span : unit.keys)
+  for (const RowSpan& span : unit.keys)
     for (int64_t row = span.row; row < span.row + span.count; ++row) std::fill_n(sums.data + row * sums.ld, d, 0.0f);
 }
 
@@ -70,7 +70,7 @@ void end_sums(const KeySums& sums, const AttendUnit& unit, int64_t d, const at::
   if (sums.in_place) return;
   auto* data = pointer<c10::BFloat16>(gradient) + column;
   const float* from = sums.data;
-  for (const Span& span : unit.keys) {
+  for (const RowSpan& span : unit.keys) {
     run<StoreTile<c10::BFloat16>>(from, span.count, d, data + span.row * gradient.size(1), gradient.size(1));
     from += span.count * d;
   }

@@ -40,8 +40,8 @@ struct AddPart {
   }
 };
 
-void check_spans(const std::vector<Span>& spans, int64_t rows, const char* what) {
-  for (const Span& span : spans) {
+void check_spans(const std::vector<RowSpan>& spans, int64_t rows, const char* what) {
+  for (const RowSpan& span : spans) {
     BALLAST_CHECK(span.row >= 0 && span.count >= 0 && span.position >= 0 && span.row + span.count <= rows, "{} rows [{}, {}) of {}, position {}",
                   what, span.row, span.row + span.count, rows, span.position);
   }

@@ -38,7 +38,7 @@ struct QueryTile {
 // f(tile) for the tiles of a unit's queries; no tile reaches over the end of a span.
 template <class F>
 void for_each_query_tile(const AttendUnit& unit, F&& f) {
-  for (const Span& span : unit.queries) {
+  for (const RowSpan& span : unit.queries) {
     for (int64_t first = 0; first < span.count; first += kQueryTile)
       f(QueryTile{span.row + first, std::min(kQueryTile, span.count - first), span.position + first});
   }
@@ -52,7 +52,7 @@ struct KeyTile {
 template <class F>
 void for_each_key_tile(const AttendUnit& unit, const QueryTile& queries, int64_t window, F&& f) {
   int64_t before = 0;
-  for (const Span& span : unit.keys) {
+  for (const RowSpan& span : unit.keys) {
     const KeyRange seen = visible_keys(queries.position, queries.position + queries.rows - 1, window, span.position, span.count);
     for (int64_t key = seen.begin; key < seen.end; key += kKeyTile)
       f(KeyTile{span.row + key, std::min(kKeyTile, seen.end - key), span.position + key, before + key});
@@ -61,7 +61,7 @@ void for_each_key_tile(const AttendUnit& unit, const QueryTile& queries, int64_t
 }
 
 inline bool sees_any(const AttendUnit& unit, const QueryTile& queries, int64_t window) {
-  return std::any_of(unit.keys.begin(), unit.keys.end(), [&](const Span& span) {
+  return std::any_of(unit.keys.begin(), unit.keys.end(), [&](const RowSpan& span) {
     return !visible_keys(queries.position, queries.position + queries.rows - 1, window, span.position, span.count).empty();
   });
 }

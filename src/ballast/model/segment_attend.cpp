@@ -54,7 +54,7 @@ std::vector<AttendUnit> whole_sequences(const MicroBatch& batch) {
                 sequences);
   std::vector<AttendUnit> units;
   for (size_t s = 0; s < sequences; ++s) {
-    const Span span{batch.starts[s], batch.starts[s + 1] - batch.starts[s], 0};
+    const RowSpan span{batch.starts[s], batch.starts[s + 1] - batch.starts[s], 0};
     units.push_back({{span}, {span}, batch.sample_keys.empty() ? 0 : batch.sample_keys[s]});
   }
   return units;

@@ -99,7 +99,7 @@ int64_t attend_scratch_bytes(const ModelConfig& config, std::span<const AttendUn
   int64_t longest = 0;  // keys of one unit
   for (const AttendUnit& unit : units) {
     int64_t keys = 0;
-    for (const Span& span : unit.keys) keys += span.count;
+    for (const RowSpan& span : unit.keys) keys += span.count;
     longest = std::max(longest, keys);
   }
   return threads * attend_room_floats(config.head_dim, narrow, backward, backward && narrow ? longest : 0) * int64_t{sizeof(float)};

@@ -17,8 +17,8 @@ double ramp(int64_t n, int64_t shift, int64_t limit) {
 
 double visible_pairs(const AttendUnit& unit, int64_t window) {
   double pairs = 0;
-  for (const Span& q : unit.queries) {
-    for (const Span& k : unit.keys) {
+  for (const RowSpan& q : unit.queries) {
+    for (const RowSpan& k : unit.keys) {
       const int64_t seen = q.position + 1 - k.position;   // keys at or before the first query
       pairs += ramp(q.count, seen, k.count);
       if (window > 0) pairs -= ramp(q.count, seen - window, k.count);

@@ -7,15 +7,15 @@
 namespace ballast {
 
 // Consecutive rows of a buffer that hold the tokens [position, position + count) of one sequence.
-struct Span {
+struct RowSpan {
   int64_t row = 0, count = 0, position = 0;
-  bool operator==(const Span&) const = default;
+  bool operator==(const RowSpan&) const = default;
 };
 
 // Some queries of one sequence with some of its keys: a query at position i sees the keys at positions (i - window, i], all of [0, i] without a
 // window. Spans of queries do not overlap, nor do spans of keys; any may be empty.
 struct AttendUnit {
-  std::vector<Span> queries, keys;   // rows of the query and of the key buffer
+  std::vector<RowSpan> queries, keys;   // rows of the query and of the key buffer
   uint64_t sample = 0;               // the sequence: dropout draws by it and by positions
   bool operator==(const AttendUnit&) const = default;
 };

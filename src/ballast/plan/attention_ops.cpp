@@ -57,7 +57,7 @@ AttentionOps::AttentionOps(const Recipe& recipe, int64_t rank, StepGraph& graph,
   for (const Piece& piece : layout.attention_pieces()) {
     const int64_t count = piece.length + piece.padding;
     if (slot >= cut_rows_ && count > 0) {
-      const Span span{slot, count, piece.begin};
+      const RowSpan span{slot, count, piece.begin};
       whole_.push_back({{span}, {span}, piece.sample});
     }
     slot += count;
@@ -520,8 +520,8 @@ AttendUnit AttentionOps::unit(const CutSequence& cut, const Holding& queries, co
   return {spans(cut, queries.members, queries.base), spans(cut, keys.members, 0), cut.sample};
 }
 
-std::vector<Span> AttentionOps::spans(const CutSequence& cut, const std::vector<int64_t>& members, int64_t row) const {
-  std::vector<Span> spans;
+std::vector<RowSpan> AttentionOps::spans(const CutSequence& cut, const std::vector<int64_t>& members, int64_t row) const {
+  std::vector<RowSpan> spans;
   for (int64_t member : members) {
     for (const Piece& chunk : cut.chunks(member)) {
       if (chunk.length == 0) continue;

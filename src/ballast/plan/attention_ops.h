@@ -58,7 +58,7 @@ class AttentionOps {
 
   Op compute(const Pass& pass, std::string_view what) const;
   AttendUnit unit(const CutSequence& cut, const Holding& queries, const Holding& keys) const;
-  std::vector<Span> spans(const CutSequence& cut, const std::vector<int64_t>& members, int64_t row) const;
+  std::vector<RowSpan> spans(const CutSequence& cut, const std::vector<int64_t>& members, int64_t row) const;
   void count_flops(Op& op, const Pass& pass) const;
   BufferId buffer(const Pass& pass, const std::string& name, DType dtype, int64_t rows, int64_t width, StateKind state = StateKind::Buffers);
   BufferId like(const Pass& pass, const std::string& name, BufferId other, int64_t rows, std::optional<DType> dtype = {});
