@@ -36,6 +36,17 @@ def peer(args, method, lengths):
     return None, run.stderr.strip()[-300:]
 
 
+def peer_ranks(args, ranks, lengths):
+    command = [args.python, os.path.join(HERE, "varlen_torch_ranks.py"), "--ranks", str(ranks), "--threads", str(max(1, args.threads // ranks)), "--size", args.size, "--lengths", lengths,
+               "--longest", str(args.longest), "--group", str(args.group), "--pack", str(args.micro_tokens), "--steps", str(args.steps), "--warmup", str(args.warmup)]
+    environment = {**os.environ, **({"LD_PRELOAD": args.preload} if args.preload else {})}
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    for line in run.stdout.splitlines():
+        if line.startswith("{"):
+            return json.loads(line)["rates"], None
+    return None, run.stderr.strip()[-300:]
+
+
 def ours(args, ranks, lengths):
     command = [args.ballast, "bench", "sequences", "--json", f"model.preset=gpt2-{args.size}", f"lengths={lengths}", f"data.sequence.max_tokens={args.longest}",
                f"batch.micro_tokens={args.micro_tokens}", f"group={args.group}", f"steps={args.steps}", f"warmup={args.warmup}", "turns=1", f"precision={'fp32' if args.mode == 'fp32' else 'bf16'}",
@@ -93,6 +104,12 @@ def main():
                     continue
                 note(f"pytorch {method}", rates, {"loss": more["loss_last"], "padding": 1 - 1 / more["slots_per_real_token"], "peak_mib": more["peak_rss_mib"]})
             for ranks in map(int, args.ranks.split(",")):
+                if ranks > 1 and args.mode == "fp32":
+                    rates, failure = peer_ranks(args, ranks, lengths)
+                    if rates is None:
+                        print(f"  pytorch packed, {ranks} ranks: failed: {failure}", flush=True)
+                    else:
+                        note(f"pytorch packed, {ranks} ranks", rates, {"loss": float("nan"), "padding": 0.0})
                 for one in ours(args, ranks, lengths):
                     note(f"ballast {one['layout']}, {ranks} rank(s)", [one["real_tokens_per_s"]],
                          {"loss": one["loss"], "padding": one["padding_share"], "imbalance": one["busy_imbalance"], "peak_mib": one["peak_allocated_bytes"] / 2**20})

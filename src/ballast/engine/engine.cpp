@@ -160,6 +160,8 @@ void Engine::run(const StepGraph& graph, GraphRun& run) {
 std::string Engine::describe(const Op& op) const {
   std::string text(op.what);
   if (op.segment >= 0) text += " " + recipe_.model.segments[static_cast<size_t>(op.segment)].name();
+  if (op.cut >= 0) text += fmt::format(" sequence {}", op.cut);
+  if (op.cut >= 0 && op.slice >= 0) text += fmt::format(" step {}", op.slice);
   if (op.group >= 0) text += " " + recipe_.model.groups[static_cast<size_t>(op.group)].name;
   return text;
 }

@@ -313,7 +313,10 @@ AttentionOps::Holding AttentionOps::pass_on(Pass& pass, const CutPart& part, con
   std::vector<Transfer> sends, receives;
   if (!goes_by_route(cut, recipe_.topology, rank_, to)) sends.push_back({to, mine.base, rows_of(cut, mine.members)});
   if (!goes_by_route(cut, recipe_.topology, from, rank_)) receives.push_back({from, 0, rows_of(cut, arrived.members)});
-  if (!sends.empty() || !receives.empty()) exchange(pass, cut.level, mine.tensors, arrived.tensors, std::move(sends), std::move(receives));
+  if (!sends.empty() || !receives.empty()) {
+    exchange(pass, cut.level, mine.tensors, arrived.tensors, std::move(sends), std::move(receives));
+    pass.ops.back().slice = static_cast<int32_t>(step);
+  }
   if (cut.routed) route(pass, part, step, &mine, &arrived, graph_.buffers[static_cast<size_t>(mine.tensors[0])].dtype);
   return arrived;
 }
@@ -478,6 +481,7 @@ void AttentionOps::exchange(Pass& pass, int level, std::vector<BufferId> from, s
   op.lane = link_lane(std::max(level, 0));
   op.segment = static_cast<int32_t>(pass.segment);
   op.micro_batch = micro_batch_;
+  if (pass.cut != nullptr) op.cut = static_cast<int32_t>(pass.cut->order);
   const auto order = static_cast<uint64_t>(pass.cut == nullptr ? 4095 : pass.cut->order);
   const auto layers = static_cast<uint64_t>(recipe_.model.config.layers);
   const auto layer = static_cast<uint64_t>(recipe_.model.segments[static_cast<size_t>(pass.segment)].layer);
@@ -512,6 +516,7 @@ Op AttentionOps::compute(const Pass& pass, std::string_view what) const {
   op.what = what;
   op.segment = static_cast<int32_t>(pass.segment);
   op.micro_batch = micro_batch_;
+  if (pass.cut != nullptr) op.cut = static_cast<int32_t>(pass.cut->order);
   return op;
 }
 

@@ -139,7 +139,7 @@ Layout make_layout(const std::string& policy, std::span<const SampleRef> selecti
     if (policy != row.name) continue;
     check_lengths(selection, limits, row.whole);
     Layout layout = row.make(selection, limits);
-    if (limits.topology) route_rings(layout, *limits.topology);
+    if (limits.topology && limits.options.route) route_rings(layout, *limits.topology);
     return layout;
   }
   const std::string near = nearest(policy, layout_policies());

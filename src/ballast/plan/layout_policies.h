@@ -19,6 +19,7 @@ struct SequenceOptions {
   int64_t team = 1;               // of a ring; 0: chosen by cost for each. The square of a team divides the ring's ranks
   bool keys_across = false;       // CutSequence::keys_across
   Remap remap = Remap::Auto;
+  bool route = true;              // spread hops between units over their links where that pays (plan/route.h)
   int64_t attention_tokens = 0;   // attention slots of a micro-batch on one rank under a remap; 0: 2 * micro_tokens
   uint64_t seed = 0;              // of layouts that draw (bload), with the epoch
   int64_t epoch = 0;

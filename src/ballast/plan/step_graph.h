@@ -54,6 +54,7 @@ struct Op {
   std::string_view what;            // the kernel's name: one of namespace what
   Lane lane = kComputeLane;
   int32_t segment = -1, micro_batch = -1, slice = -1, group = -1;
+  int32_t cut = -1;                 // CutSequence::order, where the op is about one; its `slice` is then the step of the ring
   bool accumulate = false;          // adds to its output instead of overwriting it
   uint32_t fresh = 0;               // bit i: gradients[i] holds nothing yet; what the op contributes overwrites it
   // A hop runs over the levels (below, level]. `begin` and `part` count elements: of the range [begin, begin + members * part) part j belongs to

@@ -154,6 +154,7 @@ void read_data(const Config& config, RunConfig::Data& data) {
   data.sequence.team = config.count("data.sequence.team");
   data.sequence.keys_across = config.text("data.sequence.keys") == "across";
   data.sequence.remap = remap == "auto" ? Remap::Auto : remap == "always" ? Remap::Always : Remap::Never;
+  data.sequence.route = config.text("data.sequence.route") == "auto";
   data.sequence.attention_tokens = config.maybe_count("data.sequence.attention_tokens").value_or(0);
   data.sequence.seed = static_cast<uint64_t>(config.count("run.seed"));
   data.curves = config.maybe_text("data.sequence.curves").value_or("");

@@ -62,6 +62,7 @@ std::vector<ConfigKey> keys() {
       {"data.sequence.team", kCount, "1", "ranks", {}, "Ranks of a team in a ring, which gather each other's queries; its square divides the ring's ranks. 1: the plain ring; 0: chosen by cost.", false, "", 0, 1024},
       {"data.sequence.keys", kChoice, "within", "", {"within", "across"}, "Whether a rank gathers the keys of its own team, or of one rank in each set of teams."},
       {"data.sequence.remap", kChoice, "auto", "", {"auto", "always", "never"}, "Move tokens between a layout for attention and an even one for everything else; auto: where the predicted step gets shorter."},
+      {"data.sequence.route", kChoice, "auto", "", {"auto", "never"}, "Spread what a ring sends between nodes over all links of a node where the topology gives several and that is faster."},
       {"data.sequence.attention_tokens", kCount, "", "tokens", {}, "Token slots of a rank's micro-batch in attention where tokens are moved. Default: twice batch.micro_tokens.", false, "", 1, 16777216},
       {"data.sequence.curves", kText, "", "", {}, "File of costs by length, as `ballast doctor --curves` measures them. Default: reckoned from data.sequence.flops and the topology's bandwidths."},
       {"data.sequence.flops", kNumber, "1e11", "FLOP/s", {}, "Rate of one rank that layouts reckon with where there are no curves.", false, "", 0, {}, true},
