@@ -14,7 +14,7 @@ namespace {
 
 void ring_over_nodes(benchmark::State& state, bool route) {
   const int64_t links = state.range(0);
-  const double within = 400e6, between = within / static_cast<double>(state.range(1));
+  const double within = 20e6, between = within / static_cast<double>(state.range(1));
   ModelConfig model;
   model.vocab_size = 64;
   model.hidden = 256;
@@ -31,9 +31,9 @@ void ring_over_nodes(benchmark::State& state, bool route) {
   CommunicatorOptions options;
   options.limit_links = true;
   auto communicators = make_in_process(recipe.topology, options);
-  LayoutLimits limits{.ranks = 8, .micro_tokens = 512, .topology = recipe.topology};
+  LayoutLimits limits{.ranks = 8, .micro_tokens = 256, .topology = recipe.topology};
   limits.options.route = route;
-  const Layout layout = make_layout("context-parallel", std::vector<SampleRef>{{1, 4096}}, limits);
+  const Layout layout = make_layout("context-parallel", std::vector<SampleRef>{{1, 2048}}, limits);
   std::vector<std::unique_ptr<Engine>> engines(ranks);
   std::vector<StepGraph> graphs;
   std::vector<std::vector<MicroBatch>> batches(ranks);
