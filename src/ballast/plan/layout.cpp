@@ -31,13 +31,19 @@ const char* name_of(Sharing sharing) {
   return "?";
 }
 
-std::array<Piece, 2> CutSequence::chunks(int64_t member) const {
-  const int64_t count = 2 * members();
+std::array<Piece, 2> zigzag_chunks(int64_t length, int64_t members, int64_t member) {
+  const int64_t count = 2 * members;
   const auto chunk = [&](int64_t index) {
     const int64_t begin = index * length / count, end = (index + 1) * length / count;
-    return Piece{sample, begin, end - begin, 0};
+    return Piece{0, begin, end - begin, 0};
   };
   return {chunk(member), chunk(count - 1 - member)};
+}
+
+std::array<Piece, 2> CutSequence::chunks(int64_t member) const {
+  std::array<Piece, 2> result = zigzag_chunks(length, members(), member);
+  for (Piece& chunk : result) chunk.sample = sample;
+  return result;
 }
 
 int64_t Layout::tokens() const {

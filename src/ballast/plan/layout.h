@@ -30,6 +30,9 @@ enum class Sharing : uint8_t {
 };
 const char* name_of(Sharing sharing);
 
+// The chunks i and 2 P - 1 - i of a sequence cut into 2 P; their `sample` is left to the caller.
+std::array<Piece, 2> zigzag_chunks(int64_t length, int64_t members, int64_t member);
+
 // A sequence whose attention several ranks share. It is cut into 2 P chunks whose lengths differ by at most one; member i holds the chunks i and
 // 2 P - 1 - i (zig-zag), so that all members have equal causal work.
 struct CutSequence {

@@ -45,8 +45,7 @@ Layout lay_context_parallel(std::span<const SampleRef> selection, const LayoutLi
     return layout;
   }
   require_share(limits, limits.ranks);
-  std::vector<SampleRef> samples(selection.begin(), selection.end());
-  std::stable_sort(samples.begin(), samples.end(), [](const SampleRef& a, const SampleRef& b) { return a.length > b.length; });
+  const std::vector<SampleRef> samples = longest_first(selection);
   if (!samples.empty()) {
     const int64_t needed = largest_part(samples.front().length, limits.ranks);
     if (needed > limits.micro_tokens) refuse_capacity(samples.front(), limits, needed);
@@ -57,10 +56,10 @@ Layout lay_context_parallel(std::span<const SampleRef> selection, const LayoutLi
     bool placed = false;
     for (size_t b = 0; !placed; ++b) {   // the first with room; a fresh one has it
       if (b == batches.size()) batches.push_back({std::vector<int64_t>(static_cast<size_t>(limits.ranks), 0), {}});
-      CutSequence cut{.sample = sample.sample, .length = sample.length, .sharing = limits.options.sharing};
+      CutSequence cut{.sample = sample.sample, .length = sample.length};
       cut.ranks = ring_order(limits.ranks, static_cast<int64_t>(batches[b].cuts.size()) * team % limits.ranks);
-      cut.team = limits.options.sharing == Sharing::Ring ? team : 1;
-      cut.keys_across = cut.team > 1 && limits.options.keys_across;
+      cut.level = topology.outermost();
+      set_team(cut, limits, topology);
       placed = add(batches[b], std::move(cut), limits.micro_tokens);
     }
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ballast/base/error.h"
+#include "ballast/plan/sharing_cost.h"
 
 namespace ballast {
 
@@ -60,11 +61,29 @@ void require_share(const LayoutLimits& limits, int64_t members) {
       .cure("set data.sequence.sharing to ring or gather");
 }
 
+void set_team(CutSequence& cut, const LayoutLimits& limits, const Topology& topology) {
+  const SequenceOptions& options = limits.options;
+  cut.sharing = options.sharing;
+  cut.team = 1, cut.keys_across = false;
+  if (options.sharing != Sharing::Ring) return;
+  if (options.team == 0) {
+    choose_team(cut, limits.cost, topology, options.team_memory_bytes);
+  } else {
+    cut.team = options.team;
+    cut.keys_across = options.team > 1 && options.keys_across;
+  }
+}
+
+std::vector<SampleRef> longest_first(std::span<const SampleRef> selection) {
+  std::vector<SampleRef> samples(selection.begin(), selection.end());
+  std::stable_sort(samples.begin(), samples.end(), [](const SampleRef& a, const SampleRef& b) { return a.length > b.length; });
+  return samples;
+}
+
 int64_t largest_part(int64_t length, int64_t members) {
-  const CutSequence cut{.length = length, .ranks = std::vector<int64_t>(static_cast<size_t>(members), 0)};
   int64_t most = 0;
   for (int64_t member = 0; member < members; ++member) {
-    const auto [first, second] = cut.chunks(member);
+    const auto [first, second] = zigzag_chunks(length, members, member);
     most = std::max(most, first.length + second.length);
   }
   return most;
@@ -75,6 +94,28 @@ void refuse_capacity(const SampleRef& sample, const LayoutLimits& limits, int64_
       .at("batch.micro_tokens")
       .found(fmt::format("sample of {} tokens, micro-batches of {} tokens on {} ranks", sample.length, limits.micro_tokens, limits.ranks))
       .cure(fmt::format("set batch.micro_tokens to {} or more, or a smaller data.sequence.max_tokens", needed));
+}
+
+int64_t least_part(int64_t length, const LayoutLimits& limits) {
+  int64_t members = limits.ranks;
+  while (members > 1 && !may_share(limits, members)) --members;
+  return largest_part(length, members);
+}
+
+void require_room(const SampleRef& longest, const LayoutLimits& limits) {
+  const int64_t part = least_part(longest.length, limits), even = (longest.length + limits.ranks - 1) / limits.ranks;
+  const int64_t attention = limits.options.attention_tokens;
+  const Remap remap = limits.options.remap;
+  const int64_t moved = std::max(even, attention > 0 ? 1 : (part + 1) / 2);   // micro_tokens that a remap needs
+  if (remap != Remap::Never && attention > 0 && part > attention) {
+    if (remap == Remap::Auto && part <= limits.micro_tokens) return;
+    throw Error(ErrorKind::Usage, "a sample does not fit into the attention slots of a micro-batch")
+        .at("data.sequence.attention_tokens")
+        .found(fmt::format("sample of {} tokens over {} ranks, {} slots on each", longest.length, limits.ranks, attention))
+        .cure(fmt::format("set data.sequence.attention_tokens to {} or more", part));
+  }
+  const int64_t needed = remap == Remap::Never ? part : remap == Remap::Always ? moved : std::min(part, moved);
+  if (needed > limits.micro_tokens) refuse_capacity(longest, limits, needed);
 }
 
 void place_sequences(Layout& layout, int64_t index, std::vector<CutSequence> cuts, std::span<const WholeSequence> whole, const Topology& topology) {

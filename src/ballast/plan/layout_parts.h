@@ -15,11 +15,19 @@ int common_level(std::span<const int64_t> ranks, const Topology& topology);   //
 // Whether `members` ranks can share a sequence under the options: a team's square divides them, heads divide.
 bool may_share(const LayoutLimits& limits, int64_t members);
 void require_share(const LayoutLimits& limits, int64_t members);   // throws Error(Usage) with the nearest legal
+// Team and keys_across of a cut sequence by the options; its level and ranks are known.
+void set_team(CutSequence& cut, const LayoutLimits& limits, const Topology& topology);
 
+// Longest first, equal ones in the order given.
+std::vector<SampleRef> longest_first(std::span<const SampleRef> selection);
 // Most tokens that one of `members` ranks holds of a cut sequence of `length`.
 int64_t largest_part(int64_t length, int64_t members);
 // Throws Error(Usage): samples that no layout holds. `needed`: the smallest micro_tokens that would do.
 [[noreturn]] void refuse_capacity(const SampleRef& sample, const LayoutLimits& limits, int64_t needed);
+// Least slots of a rank that a sequence needs however it is cut.
+int64_t least_part(int64_t length, const LayoutLimits& limits);
+// Refuses a sample that `balanced` cannot hold even in a micro-batch of its own.
+void require_room(const SampleRef& longest, const LayoutLimits& limits);
 
 // A sequence on one rank.
 struct WholeSequence {
@@ -33,6 +41,7 @@ void place_sequences(Layout& layout, int64_t index, std::vector<CutSequence> cut
 // The policies.
 Layout lay_packed(std::span<const SampleRef> selection, const LayoutLimits& limits);
 Layout lay_padded(std::span<const SampleRef> selection, const LayoutLimits& limits);
+Layout lay_balanced(std::span<const SampleRef> selection, const LayoutLimits& limits);
 Layout lay_context_parallel(std::span<const SampleRef> selection, const LayoutLimits& limits);
 
 }  // namespace ballast

@@ -110,7 +110,8 @@ struct Policy {
   Layout (*make)(std::span<const SampleRef>, const LayoutLimits&);
   bool whole;   // keeps every sample on one rank
 };
-constexpr Policy kPolicies[] = {{"packed", lay_packed, true}, {"padded", lay_padded, true}, {"context-parallel", lay_context_parallel, false}};
+constexpr Policy kPolicies[] = {{"packed", lay_packed, true}, {"padded", lay_padded, true}, {"context-parallel", lay_context_parallel, false},
+                                {"balanced", lay_balanced, false}};
 
 void check_lengths(std::span<const SampleRef> selection, const LayoutLimits& limits, bool whole) {
   const SampleRef* longest = nullptr;

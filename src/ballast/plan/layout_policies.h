@@ -17,7 +17,8 @@ enum class Remap : uint8_t { Auto, Always, Never };   // Auto: where the predict
 struct SequenceOptions {
   Sharing sharing = Sharing::Ring;
   int64_t team = 1;               // of a ring; 0: chosen by cost for each. The square of a team divides the ring's ranks
-  bool keys_across = false;       // CutSequence::keys_across
+  bool keys_across = false;       // CutSequence::keys_across, of a team that is given
+  double team_memory_bytes = 0;   // most that a chosen team may keep beyond a plain ring in one layer; 0: no limit
   Remap remap = Remap::Auto;
   bool route = true;              // spread hops between units over their links where that pays (plan/route.h)
   int64_t attention_tokens = 0;   // attention slots of a micro-batch on one rank under a remap; 0: 2 * micro_tokens
@@ -36,7 +37,7 @@ struct LayoutLimits {
 
 // packed: whole samples, longest first, each into the least filled micro-batch, or by best fit where that needs fewer micro-batches; their number is
 // the smallest that either fits. padded: samples in order, each padded to the longest of its micro-batch (the baseline).
-// context-parallel: every sample cut over all ranks.
+// context-parallel: every sample cut over all ranks. balanced: whole where possible, cut where needed, by cost (docs/sequences.md).
 // Throws Error(Usage) for an unknown name, ranks that are not the topology's, teams and heads that do not divide, and samples that no layout of the
 // policy holds (naming the smallest micro_tokens that would do); Error(Data) for lengths below 1.
 Layout make_layout(const std::string& policy, std::span<const SampleRef> selection, const LayoutLimits& limits);

@@ -87,6 +87,30 @@ std::vector<TokenMove> token_moves(std::span<const int64_t> held, std::span<cons
   return result;
 }
 
+std::vector<int64_t> tokens_by_level(std::span<const TokenMove> moves, const Topology& topology) {
+  std::vector<int64_t> tokens(static_cast<size_t>(topology.level_count()), 0);
+  for (const TokenMove& move : moves) tokens[static_cast<size_t>(topology.common_level(move.from, move.to))] += move.count;
+  return tokens;
+}
+
+double moves_s(std::span<const TokenMove> moves, const SequenceCost& cost, const Topology& topology) {
+  constexpr int64_t kExchanges = 4;   // queries, keys and values there, outputs back; the same backward
+  double seconds = 0;
+  for (int level = 0; level < std::min(topology.level_count(), static_cast<int>(cost.links.size())); ++level) {
+    const int64_t size = topology.group_size(level - 1);
+    std::vector<int64_t> out(static_cast<size_t>(topology.ranks() / size), 0), in = out;
+    for (const TokenMove& move : moves) {
+      if (topology.common_level(move.from, move.to) != level) continue;
+      out[static_cast<size_t>(move.from / size)] += move.count;
+      in[static_cast<size_t>(move.to / size)] += move.count;
+    }
+    const int64_t most = std::max(*std::max_element(out.begin(), out.end()), *std::max_element(in.begin(), in.end()));
+    const auto bytes = static_cast<double>(most * cost.moved_bytes) / kExchanges;
+    seconds = std::max(seconds, static_cast<double>(kExchanges * cost.layer_count()) * cost.link_s(level, bytes));
+  }
+  return seconds;
+}
+
 void append_joined(std::vector<Piece>& pieces, const Piece& piece) {
   if (!pieces.empty()) {
     Piece& last = pieces.back();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ballast/plan/layout.h"
+#include "ballast/plan/sequence_cost.h"
 #include "ballast/plan/topology.h"
 
 namespace ballast {
@@ -25,6 +26,11 @@ struct TokenMove {
 // Moves that turn `held` into `wanted` (equal sums): inside the innermost units first, then outwards; by sender, then by level. At every level as few
 // tokens cross as any moves could do.
 std::vector<TokenMove> token_moves(std::span<const int64_t> held, std::span<const int64_t> wanted, const Topology& topology);
+
+// Tokens that cross each level, counted at the innermost level that contains both ends.
+std::vector<int64_t> tokens_by_level(std::span<const TokenMove> moves, const Topology& topology);
+// Seconds of the moves of a step, there and back, forward and backward, all layers, on the busiest link: what a unit sends or what it receives.
+double moves_s(std::span<const TokenMove> moves, const SequenceCost& cost, const Topology& topology);
 
 // The tokens of slots [slot, slot + count) of pieces without padding.
 std::vector<Piece> slice(std::span<const Piece> pieces, int64_t slot, int64_t count);

@@ -87,8 +87,7 @@ SequenceCost sequence_cost(const ModelConfig& config, const Topology& topology, 
   cost.moved_bytes = 2 * (2 * config.query_width() + 2 * config.kv_width()) * element_bytes;
   for (int level = 0; level < topology.level_count(); ++level) {
     const Level& link = topology.level(level);
-    const double sharers = static_cast<double>(topology.group_size(level - 1));
-    cost.links.push_back(link.bandwidth ? Curve::rate(*link.bandwidth / sharers, link.latency.value_or(0)) : Curve());
+    cost.links.push_back(link.bandwidth ? Curve::rate(*link.bandwidth, link.latency.value_or(0)) : Curve());
   }
   return cost;
 }

@@ -36,7 +36,7 @@ struct SequenceCost {
   // Of one layer. The defaults are a block of hidden size 768 at 1 TFLOP/s: 12 h operations per pair, 72 h^2 per token.
   Curve attention = Curve::rate(1e12 / (12 * 768.0));        // by visible pairs
   Curve linear = Curve::rate(1e12 / (72 * 768.0 * 768.0));   // by tokens
-  std::vector<Curve> links;       // by level: bytes that one rank sends; a level beyond the list is free
+  std::vector<Curve> links;       // by level: bytes that one unit below it sends; a level beyond the list is free
   int64_t key_bytes = 6144;       // keys and values of one token in one layer, sent once
   int64_t moved_bytes = 24576;    // what one moved token sends in one layer: queries, keys, values and output, forward and backward
 
@@ -48,8 +48,7 @@ struct SequenceCost {
   double link_s(int level, double bytes) const;                    // one transfer
 };
 
-// From rates: `flops` of one rank, bandwidths and latencies of the levels (the bandwidth of a level is what a unit below it sends, so its ranks share
-// it; a level without one is free), `element_bytes` of what travels.
+// From rates: `flops` of one rank, bandwidths and latencies of the levels (a level without a bandwidth is free), `element_bytes` of what travels.
 SequenceCost sequence_cost(const ModelConfig& config, const Topology& topology, double flops, int64_t element_bytes);
 
 }  // namespace ballast

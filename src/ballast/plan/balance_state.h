@@ -1,0 +1,79 @@
+#pragma once
+// The division of a micro-batch under construction: loads by rank and unit, whole sequences and rings, and the elementary changes. Internal.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "ballast/plan/balance.h"
+#include "ballast/plan/sharing_cost.h"
+
+namespace ballast {
+
+class BalanceState {
+ public:
+  struct Ring {
+    uint32_t item;
+    int level;
+    double cost, link_s;   // of each member
+    std::vector<int64_t> ranks;
+  };
+  BalanceState(const BalanceTask& task, std::span<const SampleRef> samples);
+
+  void clear();
+  // Every item in turn: whole on the least loaded rank with room where that stays below `limit` seconds, else as a ring on as few and as near ranks
+  // as stay below it, or whatever comes nearest. The first `cut` items are cut in any case, over at least `least` ranks.
+  bool place(double limit, size_t cut, int64_t least);
+
+  double cost(size_t item) const { return costs_[item]; }
+  double member_cost(size_t item, int64_t members) const;
+  double mean() const { return mean_; }
+  size_t items() const { return samples_.size(); }
+  int64_t length(size_t item) const { return samples_[item].length; }
+  int64_t ranks() const { return static_cast<int64_t>(load_.size()); }
+  double load(int64_t rank) const { return load_[static_cast<size_t>(rank)]; }
+  double time(int64_t rank) const { return std::max(load_[static_cast<size_t>(rank)], link_s_[static_cast<size_t>(rank)]); }
+  double link_s(int64_t rank) const { return link_s_[static_cast<size_t>(rank)]; }
+  double unit_load(int level, int64_t unit) const { return unit_load_[static_cast<size_t>(level)][static_cast<size_t>(unit)]; }
+  int64_t room(int64_t rank) const { return task_.capacity - tokens_[static_cast<size_t>(rank)]; }
+  const std::vector<uint32_t>& whole(int64_t rank) const { return whole_[static_cast<size_t>(rank)]; }
+  const std::vector<Ring>& rings() const { return rings_; }
+  const BalanceTask& task() const { return task_; }
+  int64_t work() const { return work_; }   // ranks and items touched so far: what bounds a search, the same everywhere
+
+  void add_whole(uint32_t item, int64_t rank);
+  void remove_whole(uint32_t item, int64_t rank);
+  // Members in growing order. A ring costs all members the same.
+  void add_ring(uint32_t item, std::vector<int64_t> ranks);
+  Ring take_ring(size_t index);   // the last ring takes its place
+  double ring_link_s(uint32_t item, std::span<const int64_t> ranks) const;
+
+  Balance result() const;
+
+ private:
+  void change(int64_t rank, double load, int64_t tokens, double link_s);
+  int64_t parts(uint32_t item) const;
+  struct Candidate {
+    double time = std::numeric_limits<double>::infinity();
+    std::vector<int64_t> ranks;
+  };
+  // The best ring for an item in a unit of `level`, for the first size that stays below the limit.
+  void try_unit(uint32_t item, int64_t members, double limit, int level, int64_t unit, Candidate& best);
+  void try_ranks(uint32_t item, int64_t members, double limit, std::vector<int64_t>& ranks, Candidate& best);
+  Candidate find_ring(uint32_t item, int64_t members, double limit);
+
+  const BalanceTask& task_;
+  std::span<const SampleRef> samples_;
+  std::vector<double> costs_;
+  double mean_ = 0;
+  int64_t work_ = 0;
+  std::vector<double> load_, link_s_;
+  std::vector<int64_t> tokens_;
+  std::vector<int64_t> sizes_;                   // by level: ranks of a unit
+  std::vector<std::vector<double>> unit_load_;   // by level and unit
+  std::vector<std::vector<uint32_t>> whole_;     // by rank, growing: longest first
+  std::vector<Ring> rings_;
+};
+
+}  // namespace ballast

@@ -1,0 +1,149 @@
+// balanced: a step's sequences in as few micro-batches as hold their tokens, each divided over the ranks by cost; tokens even for everything but
+// attention where that is faster (arXiv 2509.21841).
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <queue>
+
+#include "ballast/plan/balance.h"
+#include "ballast/plan/layout_parts.h"
+#include "ballast/plan/layout_remap.h"
+
+namespace ballast {
+
+namespace {
+
+constexpr double kEven = 1.002;   // times that differ by less are equal
+
+struct Division {
+  std::vector<std::vector<SampleRef>> samples;   // by micro-batch, longest first
+  std::vector<Balance> batches;
+  bool remap = false;
+  double seconds = std::numeric_limits<double>::infinity();   // predicted, of the step
+};
+
+// Samples (longest first) to micro-batches of equal token capacity, even in tokens; or by best fit where that does not fit. Empty: neither does.
+std::vector<std::vector<SampleRef>> split(std::span<const SampleRef> samples, int64_t micro_batches, int64_t capacity) {
+  std::vector<std::vector<SampleRef>> batches(static_cast<size_t>(micro_batches));
+  if (micro_batches == 1) {
+    batches[0].assign(samples.begin(), samples.end());
+    const int64_t total = std::accumulate(samples.begin(), samples.end(), int64_t{0}, [](int64_t sum, const SampleRef& s) { return sum + s.length; });
+    return total <= capacity ? batches : std::vector<std::vector<SampleRef>>{};
+  }
+  std::priority_queue<std::pair<int64_t, int64_t>> room;
+  for (int64_t b = 0; b < micro_batches; ++b) room.emplace(capacity, -b);
+  bool fits = true;
+  for (const SampleRef& sample : samples) {
+    const auto [free, batch] = room.top();
+    if (free < sample.length) { fits = false; break; }
+    room.pop();
+    room.emplace(free - sample.length, batch);
+    batches[static_cast<size_t>(-batch)].push_back(sample);
+  }
+  if (fits) return batches;
+  for (auto& batch : batches) batch.clear();
+  std::multimap<int64_t, size_t> tight;
+  for (size_t b = 0; b < batches.size(); ++b) tight.emplace_hint(tight.end(), capacity, b);
+  for (const SampleRef& sample : samples) {
+    const auto found = tight.lower_bound(sample.length);
+    if (found == tight.end()) return {};
+    const auto [free, batch] = *found;
+    tight.erase(found);
+    tight.emplace(free - sample.length, batch);
+    batches[batch].push_back(sample);
+  }
+  return batches;
+}
+
+int64_t tokens_of_samples(std::span<const SampleRef> samples) {
+  return std::accumulate(samples.begin(), samples.end(), int64_t{0}, [](int64_t sum, const SampleRef& s) { return sum + s.length; });
+}
+
+// What the moves of a remap take on the busiest link.
+double remap_s(const Balance& balance, std::span<const SampleRef> samples, const LayoutLimits& limits, const Topology& topology) {
+  std::vector<int64_t> held(static_cast<size_t>(limits.ranks), 0);
+  for (const WholeSequence& one : balance.whole) held[static_cast<size_t>(one.rank)] += one.sample.length;
+  for (const Balance::Ring& ring : balance.rings) {
+    const auto members = static_cast<int64_t>(ring.ranks.size());
+    for (int64_t member = 0; member < members; ++member) {
+      const auto [first, second] = zigzag_chunks(samples[ring.sample].length, members, member);
+      held[static_cast<size_t>(ring.ranks[static_cast<size_t>(member)])] += first.length + second.length;
+    }
+  }
+  return moves_s(token_moves(held, even_shares(held, topology), topology), limits.cost, topology);
+}
+
+int64_t attention_slots(const LayoutLimits& limits) {
+  return limits.options.attention_tokens > 0 ? limits.options.attention_tokens : 2 * limits.micro_tokens;
+}
+
+Division divide(std::span<const SampleRef> samples, const LayoutLimits& limits, const Topology& topology, bool remap, double worth, bool quick) {
+  Division division;
+  division.remap = remap;
+  const double token_s = limits.cost.linear_s(static_cast<double>(limits.micro_tokens)) / static_cast<double>(limits.micro_tokens);
+  BalanceTask task{limits, topology, remap ? attention_slots(limits) : limits.micro_tokens, remap ? 0 : token_s, {}, quick, worth};
+  for (int64_t members = 2; members <= limits.ranks; ++members) {
+    if (may_share(limits, members)) task.members.push_back(members);
+  }
+  const int64_t total = tokens_of_samples(samples), slots = limits.ranks * limits.micro_tokens;
+  for (int64_t count = std::max<int64_t>(1, (total + slots - 1) / slots);; ++count) {
+    division.samples = split(samples, count, slots);
+    division.batches.clear();
+    division.seconds = 0;
+    for (const auto& batch : division.samples) {
+      task.worth = worth - division.seconds;
+      std::optional<Balance> found = balance(task, batch);
+      if (!found) break;
+      division.seconds += found->seconds;
+      if (remap) {
+        const int64_t tokens = tokens_of_samples(batch);
+        division.seconds += limits.cost.linear_s(static_cast<double>((tokens + limits.ranks - 1) / limits.ranks)) + remap_s(*found, batch, limits, topology);
+      }
+      division.batches.push_back(std::move(*found));
+      if (division.seconds >= worth) return {};   // the other way is faster
+    }
+    if (!division.samples.empty() && division.batches.size() == division.samples.size()) return division;
+    if (quick) return {};
+  }
+}
+
+}  // namespace
+
+Layout lay_balanced(std::span<const SampleRef> selection, const LayoutLimits& limits) {
+  const Topology topology = topology_of(limits);
+  const std::vector<SampleRef> samples = longest_first(selection);
+  if (limits.ranks == 1) {
+    Layout layout = lay_packed(selection, limits);
+    layout.name = "balanced";
+    return layout;
+  }
+  if (!samples.empty()) require_room(samples.front(), limits);
+  const Remap wanted = limits.options.remap;
+  Division best;
+  const int64_t part = samples.empty() ? 0 : least_part(samples.front().length, limits);
+  if (wanted == Remap::Always || (wanted == Remap::Auto && part <= attention_slots(limits))) best = divide(samples, limits, topology, true, best.seconds, false);
+  if (wanted == Remap::Never || (wanted == Remap::Auto && part <= limits.micro_tokens)) {
+    // Of equal times the one without moves. Where tokens leave little room a remap is faster: no long search then.
+    const bool quick = wanted == Remap::Auto && !best.batches.empty();
+    Division still = divide(samples, limits, topology, false, best.seconds * kEven, quick);
+    if (still.seconds <= best.seconds * kEven) best = std::move(still);
+  }
+  Layout layout = empty_layout("balanced", limits.ranks, static_cast<int64_t>(best.batches.size()));
+  for (size_t b = 0; b < best.batches.size(); ++b) {
+    std::vector<CutSequence> cuts;
+    cuts.reserve(best.batches[b].rings.size());
+    for (Balance::Ring& ring : best.batches[b].rings) {
+      const SampleRef& sample = best.samples[b][ring.sample];
+      CutSequence cut{.sample = sample.sample, .length = sample.length, .ranks = std::move(ring.ranks)};
+      cut.level = common_level(cut.ranks, topology);
+      set_team(cut, limits, topology);
+      cuts.push_back(std::move(cut));
+    }
+    place_sequences(layout, static_cast<int64_t>(b), std::move(cuts), best.batches[b].whole, topology);
+    if (best.remap) make_remap(layout, static_cast<int64_t>(b), topology);
+  }
+  return layout;
+}
+
+}  // namespace ballast
