@@ -82,15 +82,13 @@ void Engine::execute_exchange(const Op& op) {
   std::vector<Send> sends;
   std::vector<Receive> receives;
   const auto row_bytes = [&](const at::Tensor& tensor) { return tensor.size(0) == 0 ? 0 : static_cast<int64_t>(tensor.nbytes()) / tensor.size(0); };
-  for (BufferId id : op.inputs) {
-    const at::Tensor& from = memory_.tensor(id);
+  for (int64_t part = 0; part < op.parts; ++part) {
     for (const Transfer& transfer : op.sends) {
+      const at::Tensor& from = memory_.tensor(op.inputs[static_cast<size_t>(transfer.set * op.parts + part)]);
       sends.push_back({transfer.rank, static_cast<const char*>(from.data_ptr()) + transfer.row * row_bytes(from), transfer.rows * row_bytes(from)});
     }
-  }
-  for (BufferId id : op.outputs) {
-    const at::Tensor& to = memory_.tensor(id);
     for (const Transfer& transfer : op.receives) {
+      const at::Tensor& to = memory_.tensor(op.outputs[static_cast<size_t>(transfer.set * op.parts + part)]);
       receives.push_back({transfer.rank, static_cast<char*>(to.data_ptr()) + transfer.row * row_bytes(to), transfer.rows * row_bytes(to)});
     }
   }

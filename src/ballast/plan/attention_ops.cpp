@@ -336,52 +336,62 @@ void AttentionOps::pass_between_others(Pass& pass, const CutPart& part) {
   if (pass.backward && steps > 1) hop(steps, DType::Float32);
 }
 
-// The hops of the ring between units that begin or end in this rank's unit, each over all links of its unit: to the link's first rank within the
-// unit, across, and to the receiver within its unit.
+// The hops of the ring between units that begin or end in this rank's unit, each over all links of its unit: to the first rank of each link within the
+// unit, across, and to the receiver within its unit. Whatever this rank does for several hops goes in one exchange each.
 void AttentionOps::route(Pass& pass, const CutPart& part, size_t step, const Holding* mine, const Holding* arrived, DType dtype) {
   const CutSequence& cut = *part.cut;
-  const int64_t kv = recipe_.model.config.kv_width();
+  struct Phase {
+    std::vector<BufferId> from, to;
+    std::vector<Transfer> sends, receives;
+    // Adds a transfer of a pair of tensors, keys and values.
+    void send(const std::vector<BufferId>& pair, int64_t rank, int64_t row, int64_t rows) {
+      sends.push_back({rank, row, rows, static_cast<int64_t>(from.size()) / 2});
+      from.insert(from.end(), pair.begin(), pair.end());
+    }
+    void receive(const std::vector<BufferId>& pair, int64_t rank, int64_t row, int64_t rows) {
+      receives.push_back({rank, row, rows, static_cast<int64_t>(to.size()) / 2});
+      to.insert(to.end(), pair.begin(), pair.end());
+    }
+  };
+  Phase spread, across, collect;
+  int level = 0;
   for (const RoutedHop& hop : routed_hops(cut, recipe_.topology, rank_)) {
+    level = hop.level;
     const int64_t rows = rows_of(cut, role_of(cut, hop.to_member).stations[step % static_cast<size_t>(hop.steps)]);
-    const auto slice = [&](size_t link) {
-      const auto links = static_cast<int64_t>(hop.out.size());
-      const int64_t begin = static_cast<int64_t>(link) * rows / links;
-      return std::pair{begin, (static_cast<int64_t>(link) + 1) * rows / links - begin};
-    };
-    const auto wire = [&](size_t link) {
-      return std::vector{buffer(pass, "route", dtype, slice(link).second, kv), buffer(pass, "route", dtype, slice(link).second, kv)};
-    };
-    const int64_t within = hop.level - 1;
-    std::vector<Transfer> spread, gathered;
-    for (size_t link = 0; link < hop.out.size(); ++link) {
-      const auto [begin, count] = slice(link);
-      if (rank_ == hop.from && hop.out[link] != rank_) spread.push_back({hop.out[link], mine->base + begin, count});
-      if (rank_ == hop.to && hop.in[link] != rank_) gathered.push_back({hop.in[link], begin, count});
-    }
-    if (!spread.empty()) exchange(pass, static_cast<int>(within), mine->tensors, {}, std::move(spread), {});
-    for (size_t link = 0; link < hop.out.size(); ++link) {
-      const auto [begin, count] = slice(link);
-      if (hop.out[link] == rank_) {
-        if (hop.from == rank_) {
-          exchange(pass, hop.level, mine->tensors, {}, {{hop.in[link], mine->base + begin, count}}, {});
-        } else {
-          const std::vector<BufferId> held = wire(link);
-          exchange(pass, static_cast<int>(within), {}, held, {}, {{hop.from, 0, count}});
-          exchange(pass, hop.level, held, {}, {{hop.in[link], 0, count}}, {});
-        }
+    const auto links = static_cast<int64_t>(hop.out.size());
+    for (int64_t link = 0; link < links; ++link) {
+      const int64_t begin = link * rows / links, count = (link + 1) * rows / links - begin;
+      const int64_t out = hop.out[static_cast<size_t>(link)], in = hop.in[static_cast<size_t>(link)];
+      const auto wire = [&] {
+        const int64_t width = recipe_.model.config.kv_width();
+        return std::vector{buffer(pass, "route", dtype, count, width), buffer(pass, "route", dtype, count, width)};
+      };
+      if (rank_ == out) {
+        const bool own = rank_ == hop.from;
+        const std::vector<BufferId> held = own ? mine->tensors : wire();
+        if (!own) spread.receive(held, hop.from, 0, count);
+        across.send(held, in, own ? mine->base + begin : 0, count);
+      } else if (rank_ == hop.from) {
+        spread.send(mine->tensors, out, mine->base + begin, count);
       }
-      if (hop.in[link] == rank_) {
-        if (hop.to == rank_) {
-          exchange(pass, hop.level, {}, arrived->tensors, {}, {{hop.out[link], begin, count}});
-        } else {
-          const std::vector<BufferId> held = wire(link);
-          exchange(pass, hop.level, {}, held, {}, {{hop.out[link], 0, count}});
-          exchange(pass, static_cast<int>(within), held, {}, {{hop.to, 0, count}}, {});
-        }
+      if (rank_ == in) {
+        const bool own = rank_ == hop.to;
+        const std::vector<BufferId> held = own ? arrived->tensors : wire();
+        across.receive(held, out, own ? begin : 0, count);
+        if (!own) collect.send(held, hop.to, 0, count);
+      } else if (rank_ == hop.to) {
+        collect.receive(arrived->tensors, in, begin, count);
       }
     }
-    if (!gathered.empty()) exchange(pass, static_cast<int>(within), {}, arrived->tensors, {}, std::move(gathered));
   }
+  const auto go = [&](Phase& phase, int lane_level) {
+    if (phase.sends.empty() && phase.receives.empty()) return;
+    exchange(pass, lane_level, std::move(phase.from), std::move(phase.to), std::move(phase.sends), std::move(phase.receives), 2);
+    pass.ops.back().slice = static_cast<int32_t>(step);
+  };
+  go(spread, level - 1);
+  go(across, level);
+  go(collect, level - 1);
 }
 
 // Rows that members of a group hold for each other go to their owners: this member's, as all of them have them, one part after the other.
@@ -474,7 +484,8 @@ std::vector<BufferId> AttentionOps::change_layout(Pass& pass, const std::vector<
   return changed;
 }
 
-void AttentionOps::exchange(Pass& pass, int level, std::vector<BufferId> from, std::vector<BufferId> to, std::vector<Transfer> sends, std::vector<Transfer> receives) {
+void AttentionOps::exchange(Pass& pass, int level, std::vector<BufferId> from, std::vector<BufferId> to, std::vector<Transfer> sends, std::vector<Transfer> receives,
+                            int64_t together) {
   Op op;
   op.kind = OpKind::Exchange;
   op.what = what::kExchange;
@@ -487,13 +498,12 @@ void AttentionOps::exchange(Pass& pass, int level, std::vector<BufferId> from, s
   const auto layer = static_cast<uint64_t>(recipe_.model.segments[static_cast<size_t>(pass.segment)].layer);
   const uint64_t number = (static_cast<uint64_t>(micro_batch_) * layers + layer) * 2 + (pass.backward ? 1 : 0);
   op.tag = layout_tag(std::max(level, 0), (number * 4096 + order) * 64 + static_cast<uint64_t>(pass.exchanges));
-  int64_t row_bytes = 0;
-  for (BufferId id : from) row_bytes += width(id) * size_of(graph_.buffers[static_cast<size_t>(id)].dtype);
-  for (const Transfer& send : sends) if (send.rank != rank_) op.bytes += send.rows * row_bytes;
+  op.parts = together > 0 ? together : static_cast<int64_t>(std::max(from.size(), to.size()));
   op.inputs = std::move(from);
   op.outputs = std::move(to);
   op.sends = std::move(sends);
   op.receives = std::move(receives);
+  for (const Transfer& send : op.sends) if (send.rank != rank_) op.bytes += sent_bytes(graph_, op, send);
   pass.ops.push_back(std::move(op));
 }
 

@@ -53,7 +53,8 @@ class AttentionOps {
   Holding heads_of(Pass& pass, const CutPart& part, const std::vector<BufferId>& tensors);
   void tokens_of_heads(Pass& pass, const CutPart& part, const Holding& held, const std::vector<BufferId>& targets);
   std::vector<BufferId> change_layout(Pass& pass, const std::vector<BufferId>& tensors, bool to_attention);
-  void exchange(Pass& pass, int level, std::vector<BufferId> from, std::vector<BufferId> to, std::vector<Transfer> sends, std::vector<Transfer> receives);
+  void exchange(Pass& pass, int level, std::vector<BufferId> from, std::vector<BufferId> to, std::vector<Transfer> sends, std::vector<Transfer> receives,
+                int64_t together = 0);
   void sum_rows(Pass& pass, std::vector<BufferId> parts, int64_t count, int64_t begin, std::vector<BufferId> targets, int64_t row, int64_t rows);
 
   Op compute(const Pass& pass, std::string_view what) const;

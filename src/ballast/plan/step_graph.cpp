@@ -42,6 +42,15 @@ int64_t Buffer::numel() const {
 
 int64_t Buffer::bytes() const { return alias_of != kNoBuffer ? 0 : numel() * size_of(dtype); }
 
+int64_t sent_bytes(const StepGraph& graph, const Op& op, const Transfer& send) {
+  int64_t row_bytes = 0;
+  for (int64_t i = send.set * op.parts; i < (send.set + 1) * op.parts; ++i) {
+    const Buffer& buffer = graph.buffers[static_cast<size_t>(op.inputs[static_cast<size_t>(i)])];
+    row_bytes += buffer.shape.back() * size_of(buffer.dtype);
+  }
+  return send.rows * row_bytes;
+}
+
 uint64_t StepGraph::fingerprint() const {
   uint64_t hash = 1469598103934665603ull;
   const auto mix = [&hash](uint64_t value) { hash = (hash ^ value) * 1099511628211ull; };

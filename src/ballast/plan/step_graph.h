@@ -43,9 +43,10 @@ struct Buffer {
   int64_t bytes() const;            // 0 for an alias
 };
 
-// Rows of every tensor of an exchange that go to, or come from, a rank. All to and from one rank pair up in order.
+// Rows of the tensors of an exchange that go to, or come from, a rank. All to and from one rank pair up in order.
 struct Transfer {
   int64_t rank = 0, row = 0, rows = 0;
+  int64_t set = 0;                  // which `Op::parts` tensors: those from inputs (outputs) [set * parts] on
   bool operator==(const Transfer&) const = default;
 };
 
@@ -69,7 +70,8 @@ struct Op {
   double flops = 0;
   std::vector<AttendUnit> units;    // attention: rows of inputs
   std::vector<Transfer> sends, receives;   // exchanges: rows of inputs[i] go out, rows of outputs[i] come in; with itself: a copy
-  int64_t parts = 1, index = 0;     // attention: over part `index` of `parts` equal parts of the heads; merge, sum_rows, split, join: how many parts
+  int64_t parts = 1, index = 0;     // attention: over part `index` of `parts` equal parts of the heads; merge, sum_rows, split, join: how many parts;
+                                    // exchange: tensors that travel together
   // What it touches; the meaning of the order is the kernel's.
   std::vector<BufferId> inputs, outputs, saved, weights, gradients;
   std::vector<int32_t> after;       // indices of earlier operations, on other lanes (the own lane's order is implied)
@@ -99,7 +101,7 @@ inline constexpr std::string_view kSumRows = "sum_rows";           // outputs[i]
 inline constexpr std::string_view kAdd = "add";                    // outputs[i] += inputs[i]
 inline constexpr std::string_view kSplitHeads = "split_heads";     // rows [begin, + part) of [rows, parts * w] -> [parts * part, w]
 inline constexpr std::string_view kJoinHeads = "join_heads";       // and back into rows [into_begin, + part)
-inline constexpr std::string_view kExchange = "exchange";          // sends rows of inputs, receives rows of outputs
+inline constexpr std::string_view kExchange = "exchange";          // sends rows of inputs, receives rows of outputs, `parts` tensors at a time
 inline constexpr std::string_view kNorm = "norm";                  // gradient norm, loss and counts, agreed by all ranks
 inline constexpr std::string_view kUpdate = "update";              // optimizer on one group's shard
 inline constexpr std::string_view kSink = "sink";                  // hands a gathered group to the caller
@@ -117,6 +119,9 @@ struct StepGraph {
 
   uint64_t fingerprint() const;     // of kinds, kernels, tags, order: equal on all ranks
 };
+
+// Bytes of one transfer that an exchange sends.
+int64_t sent_bytes(const StepGraph& graph, const Op& op, const Transfer& send);
 
 // Adds to every op's `after` the operations on other lanes whose reads or writes conflict with its own (RAW, WAR, WAW).
 void add_data_dependencies(StepGraph& graph);

@@ -71,13 +71,8 @@ void add_sent_bytes(const Op& op, const Topology& topology, std::span<int64_t> b
 }
 
 void add_layout_bytes(const StepGraph& graph, const Op& op, const Topology& topology, int64_t rank, std::span<int64_t> by_level) {
-  int64_t row_bytes = 0;
-  for (BufferId id : op.inputs) {
-    const Buffer& buffer = graph.buffers[static_cast<size_t>(id)];
-    row_bytes += buffer.shape.back() * size_of(buffer.dtype);
-  }
   for (const Transfer& send : op.sends) {
-    if (send.rank != rank) by_level[static_cast<size_t>(topology.common_level(rank, send.rank))] += send.rows * row_bytes;
+    if (send.rank != rank) by_level[static_cast<size_t>(topology.common_level(rank, send.rank))] += sent_bytes(graph, op, send);
   }
 }
 
