@@ -94,7 +94,10 @@ TEST_F(Training, ProcessesOverGlooEqualOneProcess) {
                                                     {"--ranks", "3", "placement=zero3"},
                                                     {"topology={pair: 2, node: 2}", "placement=hsdp(pair)"},
                                                     {"topology={pair: 2, node: 2}", "placement=zero2", "train.recompute=block"},
-                                                    {"--ranks", "4", "placement=zero1", "data.sequence.layout=padded"}};
+                                                    {"--ranks", "4", "placement=zero1", "data.sequence.layout=padded"},
+                                                    {"--ranks", "3", "placement=zero3", "data.sequence.layout=balanced"},
+                                                    {"topology={pair: 2, node: 2}", "placement=hsdp(pair)", "data.sequence.layout=context-parallel", "data.sequence.team=2"},
+                                                    {"--ranks", "2", "placement=zero1", "data.sequence.layout=balanced", "data.sequence.remap=always", "batch.micro_tokens=512"}};
   int number = 0;
   for (std::vector<std::string> arguments : cases) {
     const std::string run = "runs/case" + std::to_string(number++);
@@ -109,6 +112,7 @@ TEST_F(Training, ProcessesOverGlooEqualOneProcess) {
       for (const std::string& argument : arguments) plan.push_back(argument);
       const Printed planned = run_program(plan, place_.path());
       ASSERT_EQ(planned.code, 0) << planned.errors;
+      EXPECT_EQ(nlohmann::json::parse(planned.output)["layout_bytes"], steps_of(place_, run)[static_cast<size_t>(step - 1)]["layout_bytes"]);
       for (const auto& level : nlohmann::json::parse(planned.output)["levels"]) {
         EXPECT_EQ(level["bytes_per_step"], steps_of(place_, run)[static_cast<size_t>(step - 1)]["bytes"][level["name"].get<std::string>()]);
       }

@@ -93,6 +93,34 @@ TEST(SequenceLayouts, RandomLayoutsEqualOneProcessUnderEveryPlacement) {
   EXPECT_GT(remapped, 50);
 }
 
+TEST(SequenceLayouts, BalancedEqualsOneProcess) {
+  int64_t cut = 0, remapped = 0;
+  for (const auto& [levels, placement] : std::vector<std::pair<std::vector<Level>, std::string>>{{{level("node", 3)}, "zero3"},
+                                                                                                 {{level("pair", 2), level("node", 2)}, "hsdp(pair)"},
+                                                                                                 {{level("pair", 3), level("node", 1), level("cluster", 2)}, "hpz(node)"},
+                                                                                                 {{level("gpu", 4), level("node", 4)}, "zero1"}}) {
+    for (const Remap remap : {Remap::Never, Remap::Always, Remap::Auto}) {
+      for (const int64_t micro : {32, 200}) {
+        Case c = long_case(levels, "balanced");
+        c.placement = placement;
+        c.micro_tokens = micro;
+        c.sequence.remap = remap;
+        c.sequence.team = remap == Remap::Auto ? 0 : 1;
+        c.samples_per_step = 2 * Topology(levels).ranks() + 1;
+        c.steps = 2;
+        SCOPED_TRACE(c.name() + " on " + Topology(levels).text());
+        const Outcome got = run(c);
+        expect_equal_to_reference(got, c);
+        expect_plan_is_exact(got);
+        cut += got.cut;
+        remapped += got.remapped;
+      }
+    }
+  }
+  EXPECT_GT(cut, 10);
+  EXPECT_GT(remapped, 10);
+}
+
 TEST(SequenceLayouts, WindowsAndDropoutSeeTheSamePairsAndDraws) {
   for (const char* layout : {"random", "context-parallel"}) {
     for (const int64_t window : {2, 5, 24}) {
