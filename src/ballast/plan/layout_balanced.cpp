@@ -2,9 +2,7 @@
 // attention where that is faster (arXiv 2509.21841).
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <numeric>
-#include <queue>
 
 #include "ballast/plan/balance.h"
 #include "ballast/plan/layout_parts.h"
@@ -22,39 +20,6 @@ struct Division {
   bool remap = false;
   double seconds = std::numeric_limits<double>::infinity();   // predicted, of the step
 };
-
-// Samples (longest first) to micro-batches of equal token capacity, even in tokens; or by best fit where that does not fit. Empty: neither does.
-std::vector<std::vector<SampleRef>> split(std::span<const SampleRef> samples, int64_t micro_batches, int64_t capacity) {
-  std::vector<std::vector<SampleRef>> batches(static_cast<size_t>(micro_batches));
-  if (micro_batches == 1) {
-    batches[0].assign(samples.begin(), samples.end());
-    const int64_t total = std::accumulate(samples.begin(), samples.end(), int64_t{0}, [](int64_t sum, const SampleRef& s) { return sum + s.length; });
-    return total <= capacity ? batches : std::vector<std::vector<SampleRef>>{};
-  }
-  std::priority_queue<std::pair<int64_t, int64_t>> room;
-  for (int64_t b = 0; b < micro_batches; ++b) room.emplace(capacity, -b);
-  bool fits = true;
-  for (const SampleRef& sample : samples) {
-    const auto [free, batch] = room.top();
-    if (free < sample.length) { fits = false; break; }
-    room.pop();
-    room.emplace(free - sample.length, batch);
-    batches[static_cast<size_t>(-batch)].push_back(sample);
-  }
-  if (fits) return batches;
-  for (auto& batch : batches) batch.clear();
-  std::multimap<int64_t, size_t> tight;
-  for (size_t b = 0; b < batches.size(); ++b) tight.emplace_hint(tight.end(), capacity, b);
-  for (const SampleRef& sample : samples) {
-    const auto found = tight.lower_bound(sample.length);
-    if (found == tight.end()) return {};
-    const auto [free, batch] = *found;
-    tight.erase(found);
-    tight.emplace(free - sample.length, batch);
-    batches[batch].push_back(sample);
-  }
-  return batches;
-}
 
 int64_t tokens_of_samples(std::span<const SampleRef> samples) {
   return std::accumulate(samples.begin(), samples.end(), int64_t{0}, [](int64_t sum, const SampleRef& s) { return sum + s.length; });
@@ -88,7 +53,7 @@ Division divide(std::span<const SampleRef> samples, const LayoutLimits& limits, 
   }
   const int64_t total = tokens_of_samples(samples), slots = limits.ranks * limits.micro_tokens;
   for (int64_t count = std::max<int64_t>(1, (total + slots - 1) / slots);; ++count) {
-    division.samples = split(samples, count, slots);
+    division.samples = split_by_tokens(samples, count, slots);
     division.batches.clear();
     division.seconds = 0;
     for (const auto& batch : division.samples) {

@@ -4,6 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <queue>
 
 #include "ballast/base/error.h"
 #include "ballast/plan/sharing_cost.h"
@@ -87,6 +90,38 @@ int64_t largest_part(int64_t length, int64_t members) {
     most = std::max(most, first.length + second.length);
   }
   return most;
+}
+
+std::vector<std::vector<SampleRef>> split_by_tokens(std::span<const SampleRef> samples, int64_t micro_batches, int64_t capacity) {
+  std::vector<std::vector<SampleRef>> batches(static_cast<size_t>(micro_batches));
+  if (micro_batches == 1) {
+    batches[0].assign(samples.begin(), samples.end());
+    const int64_t total = std::accumulate(samples.begin(), samples.end(), int64_t{0}, [](int64_t sum, const SampleRef& s) { return sum + s.length; });
+    return total <= capacity ? batches : std::vector<std::vector<SampleRef>>{};
+  }
+  std::priority_queue<std::pair<int64_t, int64_t>> room;
+  for (int64_t b = 0; b < micro_batches; ++b) room.emplace(capacity, -b);
+  bool fits = true;
+  for (const SampleRef& sample : samples) {
+    const auto [free, batch] = room.top();
+    if (free < sample.length) { fits = false; break; }
+    room.pop();
+    room.emplace(free - sample.length, batch);
+    batches[static_cast<size_t>(-batch)].push_back(sample);
+  }
+  if (fits) return batches;
+  for (auto& batch : batches) batch.clear();
+  std::multimap<int64_t, size_t> tight;
+  for (size_t b = 0; b < batches.size(); ++b) tight.emplace_hint(tight.end(), capacity, b);
+  for (const SampleRef& sample : samples) {
+    const auto found = tight.lower_bound(sample.length);
+    if (found == tight.end()) return {};
+    const auto [free, batch] = *found;
+    tight.erase(found);
+    tight.emplace(free - sample.length, batch);
+    batches[batch].push_back(sample);
+  }
+  return batches;
 }
 
 void refuse_capacity(const SampleRef& sample, const LayoutLimits& limits, int64_t needed) {

@@ -20,6 +20,8 @@ void set_team(CutSequence& cut, const LayoutLimits& limits, const Topology& topo
 
 // Longest first, equal ones in the order given.
 std::vector<SampleRef> longest_first(std::span<const SampleRef> selection);
+// Samples, longest first, to micro-batches of equal token capacity, even in tokens, or by best fit where that does not fit. Empty: neither does.
+std::vector<std::vector<SampleRef>> split_by_tokens(std::span<const SampleRef> samples, int64_t micro_batches, int64_t capacity);
 // Most tokens that one of `members` ranks holds of a cut sequence of `length`.
 int64_t largest_part(int64_t length, int64_t members);
 // Throws Error(Usage): samples that no layout holds. `needed`: the smallest micro_tokens that would do.
@@ -43,5 +45,9 @@ Layout lay_packed(std::span<const SampleRef> selection, const LayoutLimits& limi
 Layout lay_padded(std::span<const SampleRef> selection, const LayoutLimits& limits);
 Layout lay_balanced(std::span<const SampleRef> selection, const LayoutLimits& limits);
 Layout lay_context_parallel(std::span<const SampleRef> selection, const LayoutLimits& limits);
+Layout lay_bload(std::span<const SampleRef> selection, const LayoutLimits& limits);
+Layout lay_best_fit(std::span<const SampleRef> selection, const LayoutLimits& limits);
+Layout lay_longest_first(std::span<const SampleRef> selection, const LayoutLimits& limits);
+Layout lay_hybrid(std::span<const SampleRef> selection, const LayoutLimits& limits);
 
 }  // namespace ballast

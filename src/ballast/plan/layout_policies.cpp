@@ -110,8 +110,10 @@ struct Policy {
   Layout (*make)(std::span<const SampleRef>, const LayoutLimits&);
   bool whole;   // keeps every sample on one rank
 };
-constexpr Policy kPolicies[] = {{"packed", lay_packed, true}, {"padded", lay_padded, true}, {"context-parallel", lay_context_parallel, false},
-                                {"balanced", lay_balanced, false}};
+constexpr Policy kPolicies[] = {{"packed", lay_packed, true},       {"padded", lay_padded, true},
+                                {"balanced", lay_balanced, false},   {"context-parallel", lay_context_parallel, false},
+                                {"bload", lay_bload, true},          {"best-fit", lay_best_fit, true},
+                                {"longest-first", lay_longest_first, true}, {"hybrid", lay_hybrid, false}};
 
 void check_lengths(std::span<const SampleRef> selection, const LayoutLimits& limits, bool whole) {
   const SampleRef* longest = nullptr;

@@ -38,6 +38,9 @@ struct LayoutLimits {
 // packed: whole samples, longest first, each into the least filled micro-batch, or by best fit where that needs fewer micro-batches; their number is
 // the smallest that either fits. padded: samples in order, each padded to the longest of its micro-batch (the baseline).
 // context-parallel: every sample cut over all ranks. balanced: whole where possible, cut where needed, by cost (docs/sequences.md).
+// bload: blocks as long as the longest sample, filled at random; their ends are padding. best-fit: whole samples, tightest first.
+// For comparison: longest-first (whole samples by cost, each to the least loaded rank) and hybrid (each sample over the smallest power of two of ranks
+// that holds it, micro-batches by that number; ranks beyond a multiple of it stay idle).
 // Throws Error(Usage) for an unknown name, ranks that are not the topology's, teams and heads that do not divide, and samples that no layout of the
 // policy holds (naming the smallest micro_tokens that would do); Error(Data) for lengths below 1.
 Layout make_layout(const std::string& policy, std::span<const SampleRef> selection, const LayoutLimits& limits);

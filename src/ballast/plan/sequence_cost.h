@@ -16,7 +16,8 @@ class Curve {
   Curve() = default;   // 0 everywhere
   // start_s + amount / per_second
   static Curve rate(double per_second, double start_s = 0);
-  // Measured (amount, seconds). Below the first point the line of the first two goes on, beyond the last its seconds per amount.
+  // Measured (amount, seconds). Below the first point towards where the line of the first two meets amount 0 (0 s or more),
+  // beyond the last its seconds per amount.
   // Throws Error(Usage) for no points, amounts that do not grow, and values that are negative or not finite.
   explicit Curve(std::vector<std::pair<double, double>> points);
   double at(double amount) const;

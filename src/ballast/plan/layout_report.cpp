@@ -1,0 +1,158 @@
+#include "ballast/plan/layout_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ballast/plan/layout_parts.h"
+#include "ballast/plan/layout_remap.h"
+#include "ballast/plan/sharing_cost.h"
+
+namespace ballast {
+
+namespace {
+
+// Bytes of one cut sequence to the levels that its transfers count at.
+void add_sharing_bytes(const CutSequence& cut, const SequenceCost& cost, const Topology& topology, std::vector<double>& by_level) {
+  const SharingBytes bytes = sharing_bytes(cost, cut);
+  const int64_t members = cut.members(), sets = cut.team * cut.team, length = members / std::max<int64_t>(1, sets) * cut.team;
+  const auto add = [&](int64_t from, int64_t to, double sent) {
+    if (from != to) by_level[static_cast<size_t>(topology.common_level(cut.ranks[static_cast<size_t>(from)], cut.ranks[static_cast<size_t>(to)]))] += sent;
+  };
+  for (int64_t member = 0; member < members; ++member) {
+    if (cut.sharing == Sharing::Heads) {
+      for (int64_t other = 0; other < members; ++other) add(member, other, bytes.ring / static_cast<double>(members - 1));
+      continue;
+    }
+    // Its ring: the same place in every team of its set of consecutive teams.
+    const int64_t begin = member / length * length;
+    add(member, cut.sharing == Sharing::Ring ? begin + (member - begin + cut.team) % length : (member + 1) % members, bytes.ring);
+    const int64_t team = member / cut.team * cut.team;
+    for (int64_t other = team; other < team + cut.team; ++other) {
+      if (cut.team > 1) add(member, other, bytes.team / static_cast<double>(cut.team - 1));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> zone_boundaries(const LayoutLimits& limits) {
+  const Topology topology = topology_of(limits);
+  std::vector<int64_t> from;
+  for (int level = 0; level < topology.level_count(); ++level) {
+    CutSequence cut{.level = level};
+    for (int64_t rank = 0; rank < topology.group_size(level); ++rank) cut.ranks.push_back(rank);
+    const auto hidden = [&](int64_t length) {
+      cut.length = length;
+      set_team(cut, limits, topology);
+      return sharing_s(limits.cost, cut, topology) <= limits.cost.attention_s(length, cut.members());
+    };
+    if (!may_share(limits, cut.members()) || cut.members() < 2) {
+      from.push_back(cut.members() < 2 ? 1 : -1);
+      continue;
+    }
+    int64_t low = 0, high = 1;   // hidden at `high`
+    while (!hidden(high) && high < int64_t{1} << 32) low = high, high *= 2;
+    if (!hidden(high)) {
+      from.push_back(-1);
+      continue;
+    }
+    while (high - low > 1) {
+      const int64_t middle = low + (high - low) / 2;
+      (hidden(middle) ? high : low) = middle;
+    }
+    from.push_back(high);
+  }
+  return from;
+}
+
+LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
+  const Topology topology = topology_of(limits);
+  const SequenceCost& cost = limits.cost;
+  const auto levels = static_cast<size_t>(topology.level_count());
+  LayoutReport report;
+  report.name = layout.name;
+  report.micro_batches = layout.micro_batches();
+  report.tokens = layout.tokens(), report.slots = layout.slots();
+  report.ranks.resize(layout.ranks.size());
+  report.sharing_bytes.assign(levels, 0.0), report.moved_bytes.assign(levels, 0.0), report.shortest_cut.assign(levels, 0);
+  report.hidden_from = zone_boundaries(limits);
+  const auto ranks = static_cast<double>(layout.ranks.size());
+  double most_cost = 0, mean_cost = 0, most_slots = 0, attention_s = 0;
+  std::vector<std::set<int64_t>> exposed(levels);
+  for (size_t m = 0; m < static_cast<size_t>(report.micro_batches); ++m) {
+    bool moves = false;
+    std::vector<TokenMove> moved;
+    for (size_t r = 0; r < layout.ranks.size(); ++r) {
+      const MicroBatchLayout& batch = layout.ranks[r][m];
+      moves |= batch.remapped();
+      for (const TokenRun& run : batch.arrive) {
+        if (run.rank != static_cast<int64_t>(r)) moved.push_back({static_cast<int64_t>(r), run.rank, run.count});
+      }
+    }
+    double slowest = 0, slowest_attention = 0, slowest_linear = 0, heaviest = 0, all = 0;
+    int64_t slots = 0;
+    for (size_t r = 0; r < layout.ranks.size(); ++r) {
+      const MicroBatchLayout& batch = layout.ranks[r][m];
+      RankSeconds seconds;
+      int64_t cut_slots = 0;
+      for (const CutPart& part : batch.cuts) {
+        if (part.member < 0) continue;
+        const CutSequence& cut = *part.cut;
+        seconds.attention += cost.attention_s(cut.length, cut.members());
+        seconds.sharing += sharing_s(cost, cut, topology);
+        for (const Piece& chunk : cut.chunks(part.member)) cut_slots += chunk.length;
+        if (part.member != 0) continue;
+        ++report.cut_sequences;
+        add_sharing_bytes(cut, cost, topology, report.sharing_bytes);
+        if (cut.level < 0) continue;
+        int64_t& shortest = report.shortest_cut[static_cast<size_t>(cut.level)];
+        shortest = shortest == 0 ? cut.length : std::min(shortest, cut.length);
+        if (sharing_s(cost, cut, topology) > cost.attention_s(cut.length, cut.members())) exposed[static_cast<size_t>(cut.level)].insert(cut.length);
+      }
+      int64_t slot = 0;
+      for (const Piece& piece : batch.attention_pieces()) {
+        if (slot >= cut_slots) {   // a padded row attends over its padding
+          seconds.attention += cost.attention_s(piece.length + piece.padding);
+          report.longest_whole = std::max(report.longest_whole, piece.length);
+        }
+        slot += piece.length + piece.padding;
+      }
+      seconds.linear = cost.linear_s(static_cast<double>(batch.slots()));
+      slots = std::max(slots, batch.slots());
+      const double load = moves ? seconds.attention : seconds.compute();
+      heaviest = std::max(heaviest, load);
+      all += load;
+      slowest = std::max(slowest, std::max(seconds.attention, seconds.sharing) + seconds.linear);
+      slowest_attention = std::max({slowest_attention, seconds.attention, seconds.sharing});
+      slowest_linear = std::max(slowest_linear, seconds.linear);
+      attention_s += seconds.attention;
+      RankSeconds& sum = report.ranks[r];
+      sum.attention += seconds.attention, sum.linear += seconds.linear, sum.sharing += seconds.sharing;
+    }
+    report.remapped_micro_batches += moves ? 1 : 0;
+    const double moving = moves_s(moved, cost, topology);
+    const std::vector<int64_t> by_level = tokens_by_level(moved, topology);
+    for (size_t level = 0; level < levels; ++level) {
+      report.moved_bytes[level] += static_cast<double>(by_level[level]) * static_cast<double>(cost.moved_bytes * cost.layer_count());
+    }
+    report.remap_s += moving;
+    report.step_s += moves ? slowest_attention + moving + slowest_linear : slowest;
+    most_cost += heaviest, mean_cost += all / ranks;
+    most_slots += static_cast<double>(slots);
+  }
+  report.cost_imbalance = mean_cost > 0 ? most_cost / mean_cost : 1;
+  report.token_imbalance = report.slots > 0 ? most_slots * ranks / static_cast<double>(report.slots) : 1;
+  report.lower_bound_s = (attention_s + cost.linear_s(static_cast<double>(report.tokens))) / ranks;
+  for (size_t level = 0; level < levels; ++level) {
+    if (exposed[level].empty()) continue;
+    const int64_t from = report.hidden_from[level];
+    report.notes.push_back(fmt::format("{} cut sequence lengths over level '{}' (the shortest: {} tokens) do not hide their transfers; {}", exposed[level].size(),
+                                       topology.level(static_cast<int>(level)).name, *exposed[level].begin(),
+                                       from < 0 ? "no length does" : fmt::format("a sequence shared by a whole unit does from {} tokens on", from)));
+  }
+  return report;
+}
+
+}  // namespace ballast
