@@ -47,9 +47,15 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   auto flops = std::make_shared<std::string>();
   verb->add_option("--flops", *flops, "FLOP/s of one rank for --compare, as in 100T or 5e13; without it this machine's is measured")
       ->option_text("RATE");
+  auto show = std::make_shared<std::string>();
+  verb->add_option("--show", *show, "layout: which ranks hold and attend which tokens, what is shared and moved, predicted times")
+      ->check(CLI::IsMember({"layout"}))
+      ->option_text("WHAT");
+  verb->add_option("--svg", options->svg, "Write a picture of the layout into this file")->option_text("FILE");
   add_json(*verb, options->json);
-  verb->callback([&chosen, options = options, limits, compare, flops] {
-    chosen = [options, limits, compare, flops] {
+  verb->callback([&chosen, options = options, limits, compare, flops, show] {
+    chosen = [options, limits, compare, flops, show] {
+      options->show_layout = !show->empty();
       if (!flops->empty()) options->flops = static_cast<double>(parse_count(*flops));
       for (const std::string& limit : *limits) read_limit(limit, *options);
       options->compare = split_placements(*compare);

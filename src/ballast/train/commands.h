@@ -37,6 +37,8 @@ struct PlanOptions {
   std::optional<int64_t> limit_ranks;
   std::vector<std::string> compare;  // placements to set beside the configured one
   std::optional<double> flops;       // FLOP/s of a rank, for --compare; else measured here
+  bool show_layout = false;          // who holds what instead of memory and bytes
+  std::string svg;                   // file for a picture of the layout; empty: none
 };
 int run_plan(const PlanOptions& options);
 

@@ -98,6 +98,7 @@ Json to_json(const StepMetrics& m) {
               {"communication_share", number(m.communication_share)},
               {"data_wait_share", number(m.data_wait_share)},
               {"imbalance", number(m.imbalance)},
+              {"token_imbalance", number(m.token_imbalance)},
               {"padding_share", number(m.padding_share)},
               {"micro_batches", m.micro_batches},
               {"samples", m.samples},
@@ -159,6 +160,7 @@ MetricsLine parse_metrics_line(const std::string& text, const std::string& file,
   reader.read("communication_share", m.communication_share);
   reader.read("data_wait_share", m.data_wait_share);
   reader.read("imbalance", m.imbalance);
+  reader.read("token_imbalance", m.token_imbalance);
   reader.read("padding_share", m.padding_share);
   reader.read("micro_batches", m.micro_batches);
   reader.read("samples", m.samples);

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "ballast/base/check.h"
+#include "ballast/plan/layout_report.h"
 
 namespace ballast {
 
@@ -35,6 +36,9 @@ PlannedStep StepPlanner::plan() {
   planned.samples = static_cast<int64_t>(selection.size());
   limits_.options.epoch = planned.step;   // layouts that draw draw anew in every step
   planned.layout = make_layout(policy_, selection, limits_);
+  const LayoutReport report = describe_layout(planned.layout, limits_);
+  planned.cost_imbalance = report.cost_imbalance;
+  planned.token_imbalance = report.token_imbalance;
   const auto& mine = planned.layout.ranks[static_cast<size_t>(rank_)];
   planned.graph = build_step(recipe_, rank_, mine, Work::Train);
   for (const SampleRef& sample : selection) {

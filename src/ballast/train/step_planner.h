@@ -20,6 +20,7 @@ struct PlannedStep {
   std::vector<MicroBatch> batches;
   std::vector<int64_t> lengths;  // of the samples
   int64_t trained_targets = 0, tokens = 0, samples = 0;
+  double cost_imbalance = 1, token_imbalance = 1;
   Cursor after;                  // the data position once this step is done
   PlanFingerprints fingerprints; // equal on all ranks
 };

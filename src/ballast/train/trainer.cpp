@@ -252,7 +252,8 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
   metrics.micro_batches = step.layout.micro_batches();
   metrics.samples = step.samples;
   metrics.skipped = !result.updated;
-  metrics.imbalance = step.layout.imbalance();
+  metrics.imbalance = step.cost_imbalance;
+  metrics.token_imbalance = step.token_imbalance;
   const int64_t slots = step.layout.slots();
   metrics.padding_share = slots == 0 ? 0 : 1.0 - static_cast<double>(step.tokens) / static_cast<double>(slots);
   metrics.wall_time = wall_time();

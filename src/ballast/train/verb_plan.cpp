@@ -8,9 +8,12 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/base/error.h"
+#include "ballast/base/files.h"
 #include "ballast/base/log.h"
 #include "ballast/plan/estimate.h"
+#include "ballast/plan/layout_svg.h"
 #include "ballast/train/banner.h"
+#include "ballast/train/layout_text.h"
 #include "ballast/train/commands.h"
 #include "ballast/train/machine.h"
 #include "ballast/train/setup.h"
@@ -149,6 +152,15 @@ int run_plan(const PlanOptions& options) {
   const int64_t limit = options.limit_memory.value_or(machine_memory());
   if (config.train.prefetch == 0) recipe.prefetch = prefetch_that_fits(recipe, layout, limit);
   const PlanSummary summary = summarize(recipe, layout);
+  if (!options.svg.empty()) {
+    write_aside(options.svg, layout_svg(layout, describe_layout(layout, limits), limits));
+    log_info("the picture of the layout is in {}", options.svg);
+  }
+  if (options.show_layout) {
+    const LayoutReport report = describe_layout(layout, limits);
+    std::cout << (options.json ? layout_json(layout, report, limits).dump(2) + "\n" : layout_text(layout, report, limits));
+    return 0;
+  }
   if (!options.compare.empty()) {
     std::vector<Compared> rows{{recipe, summary}};
     for (const std::string& text : options.compare) {

@@ -112,7 +112,7 @@
       chart('Bytes per level', 'Payload sent in a step over the links of each level, all ranks. Total: ' + levels.map((l) => l + ' ' + bytes(s.bytes_total[l])).join(', ') + '.',
         levels.map((l, i) => line(l, s.bytes[l], s.step, i, { fill: true })), bytes, { zero: true, stacked: true });
     chart('Step time', 'Seconds of wall clock per optimizer step.', [line('time', s.time_s, s.step, 7)], seconds, { zero: true });
-    chart('Imbalance', 'Most token slots of a rank, over the mean; 1 is even.', [line('imbalance', s.imbalance, s.step, 6)], plain);
+    chart('Imbalance', 'Predicted cost of the most loaded rank, over the mean; 1 is even.', [line('imbalance', s.imbalance, s.step, 6)], plain);
   }
 
   // The timeline of the last traced steps.
