@@ -39,7 +39,7 @@ struct Bench {
   const char* name;
   int (*run)(const BenchOptions&);
 };
-constexpr Bench kBenches[] = {{"train", bench_train}, {"gemm", bench_gemm}, {"partition", bench_partition}, {"sequences", bench_sequences}, {"codecs", bench_codecs}, {"links", bench_links}};
+constexpr Bench kBenches[] = {{"train", bench_train}, {"gemm", bench_gemm}, {"partition", bench_partition}, {"sequences", bench_sequences}, {"layout", bench_layout}, {"codecs", bench_codecs}, {"links", bench_links}};
 
 }  // namespace
 

@@ -35,6 +35,7 @@ double median(std::vector<double> values);
 int bench_train(const BenchOptions& options);
 int bench_partition(const BenchOptions& options);
 int bench_sequences(const BenchOptions& options);
+int bench_layout(const BenchOptions& options);
 
 // One length a line, all 1 or more. Throws Error(Data) naming the line.
 std::vector<int64_t> read_lengths(const std::string& path);
