@@ -336,7 +336,7 @@ void AttentionOps::pass_between_others(Pass& pass, const CutPart& part) {
   if (pass.backward && steps > 1) hop(steps, DType::Float32);
 }
 
-// The hops of the ring between units that begin or end in this rank's unit, each over all links of its unit: to the first rank of each link within the
+// The hops of the rings between units that concern this rank, each over all links of a unit: to the first rank of each link within the
 // unit, across, and to the receiver within its unit. Whatever this rank does for several hops goes in one exchange each.
 void AttentionOps::route(Pass& pass, const CutPart& part, size_t step, const Holding* mine, const Holding* arrived, DType dtype) {
   const CutSequence& cut = *part.cut;

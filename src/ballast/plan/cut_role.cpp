@@ -8,6 +8,13 @@
 
 namespace ballast {
 
+int64_t next_in_ring(const CutSequence& cut, int64_t member) {
+  const int64_t ring = cut.members() / cut.team / cut.team;
+  if (cut.sharing != Sharing::Ring || ring < 2) return -1;
+  const int64_t team = member / cut.team, place = team % ring;
+  return (team - place + (place + 1) % ring) * cut.team + member % cut.team;
+}
+
 CutRole role_of(const CutSequence& cut, int64_t member) {
   const int64_t members = cut.members();
   CutRole role;
@@ -41,7 +48,7 @@ CutRole role_of(const CutSequence& cut, int64_t member) {
     }
   }
   if (ring > 1) {
-    role.next = member_of(set * ring + (place + 1) % ring);
+    role.next = next_in_ring(cut, member);
     role.previous = member_of(set * ring + (place + ring - 1) % ring);
   }
   for (int64_t step = 0; step < ring; ++step) {

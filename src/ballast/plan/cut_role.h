@@ -21,6 +21,8 @@ struct CutRole {
   std::vector<std::vector<int64_t>> stations;  // by step: members whose keys and values it holds
 };
 
+// The member that this one gives its keys to in its ring; -1: none.
+int64_t next_in_ring(const CutSequence& cut, int64_t member);
 // Throws Error(Usage) if team^2 does not divide the members.
 CutRole role_of(const CutSequence& cut, int64_t member);
 

@@ -24,7 +24,7 @@ struct RoutedHop {
 
 // Whether a hop of this cut sequence between two ranks is spread.
 bool goes_by_route(const CutSequence& cut, const Topology& topology, int64_t from, int64_t to);
-// The spread hops of a cut sequence's rings that concern a rank: those that begin or end in its unit and pass it or its link, in the order of senders.
+// The spread hops of a cut sequence's rings that begin at a rank, end at it or pass it, in the order of senders.
 std::vector<RoutedHop> routed_hops(const CutSequence& cut, const Topology& topology, int64_t rank);
 
 // Marks the rings of the layout whose hops gain by it, and adds them to the ranks that only pass them on. Says how many are marked.
