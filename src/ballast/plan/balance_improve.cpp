@@ -71,7 +71,7 @@ class Improver {
         if (j < theirs.size()) consider(out, theirs[j]);
       }
     }
-    if (best.partner < 0 || state_.link_s(rank) >= state_.load(rank)) return false;
+    if (best.partner < 0 || state_.time(rank) > state_.load(rank)) return false;
     const int64_t ranks[] = {rank, best.partner};
     update(ranks, [&] {
       state_.remove_whole(static_cast<uint32_t>(best.out), rank);
@@ -123,7 +123,7 @@ class Improver {
   };
 
   // Rings of `fixed` (growing) and ever more of `others`; `freed`: what each of the fixed ones gives up first.
-  void widen(uint32_t item, std::span<const int64_t> fixed, std::span<const int64_t> others, double freed, double freed_link, BestRing& best) {
+  void widen(uint32_t item, std::span<const int64_t> fixed, std::span<const int64_t> others, double freed, double freed_tokens, double freed_link, BestRing& best) {
     const auto& legal = state_.task().members;
     std::vector<int64_t> ranks(fixed.begin(), fixed.end());
     for (int64_t other : others) {
@@ -138,7 +138,8 @@ class Improver {
       bool fits = true;
       for (size_t i = 0; i < ranks.size(); ++i) {
         const bool old = i < fixed.size();
-        time = std::max({time, state_.load(ranks[i]) + cost - (old ? freed : 0), state_.link_s(ranks[i]) + link - (old ? freed_link : 0)});
+        const double share = static_cast<double>(state_.length(item)) / static_cast<double>(members);
+        time = std::max(time, state_.time(ranks[i], cost - (old ? freed : 0), share - (old ? freed_tokens : 0), link - (old ? freed_link : 0)));
         fits &= old || part <= state_.room(ranks[i]);
       }
       if (fits && time < best.time * (best.ranks.empty() ? 1 : 1 - kWider)) best = {time, std::move(sorted)};
@@ -152,7 +153,7 @@ class Improver {
     BestRing best{state_.time(rank) * (1 - kGain), {}};
     const int64_t fixed[] = {rank};
     each_unit(rank, [&](int64_t unit, int64_t size) {
-      widen(item, fixed, lightest(unit, size, fixed), state_.cost(item), 0, best);
+      widen(item, fixed, lightest(unit, size, fixed), state_.cost(item), static_cast<double>(state_.length(item)), 0, best);
       return best.time <= 1.01 * state_.mean();
     });
     if (best.ranks.empty()) return false;
@@ -176,7 +177,7 @@ class Improver {
     if (ring.ranks.size() > 4 * kWidest) return false;
     BestRing best{state_.time(rank) * (1 - kGain), {}};
     each_unit(rank, [&](int64_t unit, int64_t size) {
-      widen(ring.item, ring.ranks, lightest(unit, size, ring.ranks), ring.cost, ring.link_s, best);
+      widen(ring.item, ring.ranks, lightest(unit, size, ring.ranks), ring.cost, static_cast<double>(state_.length(ring.item)) / static_cast<double>(ring.ranks.size()), ring.link_s, best);
       return best.time <= 1.01 * state_.mean();
     });
     if (best.ranks.empty()) return false;

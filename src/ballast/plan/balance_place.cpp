@@ -166,6 +166,12 @@ bool BalanceState::place(double limit, size_t cut, int64_t least) {
     const int64_t by_tokens = (length + task_.capacity - 1) / task_.capacity;
     const int64_t members = std::min(std::max({static_cast<int64_t>(std::min(by_cost, 1e9)), by_tokens, i < cut ? least : 2, int64_t{2}}), ranks());
     Candidate ring = find_ring(item, members, limit);
+    if (!ring.ranks.empty()) {   // with its transfers
+      std::sort(ring.ranks.begin(), ring.ranks.end());
+      const auto count = static_cast<int64_t>(ring.ranks.size());
+      const double link = ring_link_s(item, ring.ranks), share = static_cast<double>(length) / static_cast<double>(count);
+      for (int64_t rank : ring.ranks) ring.time = std::max(ring.time, time(rank, member_cost(item, count), share, link));
+    }
     failures = ring.time <= limit ? 0 : failures + 1;
     if (ring.ranks.empty() && lightest < 0) return false;
     if (ring.time >= whole_time) {
@@ -175,7 +181,6 @@ bool BalanceState::place(double limit, size_t cut, int64_t least) {
       light.emplace(load(lightest), lightest);
       continue;
     }
-    std::sort(ring.ranks.begin(), ring.ranks.end());
     add_ring(item, std::move(ring.ranks));
     for (int64_t rank : rings_.back().ranks) light.emplace(load(rank), rank);
   }

@@ -33,7 +33,12 @@ class BalanceState {
   int64_t length(size_t item) const { return samples_[item].length; }
   int64_t ranks() const { return static_cast<int64_t>(load_.size()); }
   double load(int64_t rank) const { return load_[static_cast<size_t>(rank)]; }
-  double time(int64_t rank) const { return std::max(load_[static_cast<size_t>(rank)], link_s_[static_cast<size_t>(rank)]); }
+  // Seconds of a rank that takes this much more on: a sequence's transfers hide behind attention only, as the linear modules of a layer wait for it.
+  double time(int64_t rank, double more_load = 0, double more_tokens = 0, double more_link_s = 0) const {
+    const auto r = static_cast<size_t>(rank);
+    const double linear = task_.token_s * (static_cast<double>(tokens_[r]) + more_tokens);
+    return std::max(load_[r] + more_load, linear + link_s_[r] + more_link_s);
+  }
   double link_s(int64_t rank) const { return link_s_[static_cast<size_t>(rank)]; }
   double unit_load(int level, int64_t unit) const { return unit_load_[static_cast<size_t>(level)][static_cast<size_t>(unit)]; }
   int64_t room(int64_t rank) const { return task_.capacity - tokens_[static_cast<size_t>(rank)]; }

@@ -7,12 +7,14 @@
 #include "ballast/plan/balance.h"
 #include "ballast/plan/layout_parts.h"
 #include "ballast/plan/layout_remap.h"
+#include "ballast/plan/layout_report.h"
 
 namespace ballast {
 
 namespace {
 
 constexpr double kEven = 1.002;   // times that differ by less are equal
+constexpr double kUneven = 1.1;   // of a division whose slowest rank takes longer than this many times the mean
 
 struct Division {
   std::vector<std::vector<SampleRef>> samples;   // by micro-batch, longest first
@@ -93,6 +95,17 @@ Layout lay_balanced(std::span<const SampleRef> selection, const LayoutLimits& li
     const bool quick = wanted == Remap::Auto && !best.batches.empty();
     Division still = divide(samples, limits, topology, false, best.seconds * kEven, quick);
     if (still.seconds <= best.seconds * kEven) best = std::move(still);
+  }
+  // Where slow links keep the work from being even, groups of neighbouring ranks by length may be faster.
+  double even_s = 0;
+  for (const Balance& batch : best.batches) even_s += batch.mean;
+  if (best.remap) even_s += limits.cost.linear_s(static_cast<double>(tokens_of_samples(samples)) / static_cast<double>(limits.ranks));
+  if (best.seconds > kUneven * even_s && wanted != Remap::Always) {
+    Layout groups = lay_hybrid(selection, limits);
+    if (describe_layout(groups, limits).step_s < best.seconds) {
+      groups.name = "balanced";
+      return groups;
+    }
   }
   Layout layout = empty_layout("balanced", limits.ranks, static_cast<int64_t>(best.batches.size()));
   for (size_t b = 0; b < best.batches.size(); ++b) {
