@@ -24,6 +24,9 @@ TEST(Exponential, IsAccurateEverywhere) {
   EXPECT_EQ(exp_approximate(0.0f), 1.0f);
   EXPECT_EQ(exp_approximate(-INFINITY), 0.0f);
   EXPECT_EQ(exp_approximate(-1000.0f), 0.0f);
+  for (float x : {-87.8f, -99.9f, -100.1f, -3e38f}) EXPECT_EQ(exp_approximate(x), 0.0f) << x;
+  for (float x : {88.8f, 89.1f, 3e38f}) EXPECT_EQ(exp_approximate(x), INFINITY) << x;
+  EXPECT_TRUE(std::isnan(exp_approximate(-NAN)));
   EXPECT_EQ(exp_approximate(INFINITY), INFINITY);
   EXPECT_TRUE(std::isnan(exp_approximate(NAN)));
 }
@@ -54,6 +57,31 @@ TEST(Activations, ValuesAndSlopesOverAWideRange) {
     const at::Tensor only = at::full_like(u, NAN);
     activate_backward(kind, u, dy, only, {});
     EXPECT_TRUE(at::equal(only, du));
+  }
+}
+
+// Whole vectors and the rest of a row are other code.
+TEST(Activations, BitsDependOnNoNeighbour) {
+  at::manual_seed(4);
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    for (Activation kind : {Activation::GeluTanh, Activation::Gelu, Activation::Relu, Activation::Silu}) {
+      const auto random = [&] { return (at::randn({203}) * 3).to(dtype); };
+      const at::Tensor u = random(), up = random(), dy = random();
+      const auto results = [&](int64_t step) {
+        std::vector<at::Tensor> out;
+        for (int i = 0; i < 7; ++i) out.push_back(at::full_like(u, NAN));
+        for (int64_t begin = 0; begin < u.numel(); begin += step) {
+          const auto part = [&](const at::Tensor& t) { return t.narrow(0, begin, std::min(step, u.numel() - begin)); };
+          activate(kind, part(u), part(out[0]));
+          activate_backward(kind, part(u), part(dy), part(out[1]), part(out[2]));
+          activate_gated(kind, part(u), part(up), part(out[3]));
+          activate_gated_backward(kind, part(u), part(up), part(dy), part(out[4]), part(out[5]), part(out[6]));
+        }
+        return out;
+      };
+      const std::vector<at::Tensor> whole = results(203), single = results(1), some = results(13);
+      for (size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(at::equal(whole[i], single[i]) && at::equal(whole[i], some[i])) << static_cast<int>(kind) << " " << i;
+    }
   }
 }
 

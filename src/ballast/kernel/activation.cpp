@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ballast/kernel/vector.h"
@@ -46,11 +47,6 @@ struct Forward {
 template <Activation kind, class U, class D, class Y>
 struct Backward {
   BALLAST_INLINE static void run(const U* u, const D* dy, D* du, Y* y, int64_t n) {
-    if (y == nullptr) {
-#pragma omp simd
-      for (int64_t i = 0; i < n; ++i) store(du + i, load(dy + i) * evaluate<kind>(load(u + i)).slope);
-      return;
-    }
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) {
       const Value value = evaluate<kind>(load(u + i));
@@ -131,7 +127,11 @@ void activate_backward(Activation kind, const at::Tensor& u, const at::Tensor& d
     with_element(dy, [&]<class D>(D*) {
       with_kind(kind, [&]<Activation k>() {
         over_ranges(u, [&](int64_t i, int64_t n) {
-          run<Backward<k, U, D, D>>(pointer<U>(u) + i, pointer<D>(dy) + i, pointer<D>(du) + i, y.defined() ? pointer<D>(y) + i : nullptr, n);
+          if (y.defined()) return run<Backward<k, U, D, D>>(pointer<U>(u) + i, pointer<D>(dy) + i, pointer<D>(du) + i, pointer<D>(y) + i, n);
+          // The same code, whose roundings another loop need not share, with values that nobody reads.
+          D values[512];
+          for (int64_t end = i + n; i < end; i += 512)
+            run<Backward<k, U, D, D>>(pointer<U>(u) + i, pointer<D>(dy) + i, pointer<D>(du) + i, static_cast<D*>(values), std::min<int64_t>(512, end - i));
         });
       });
     });

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ballast/kernel/attention_tile.h"
-#include "ballast/kernel/gemm.h"
+#include "ballast/kernel/sliver_product.h"
 
 namespace ballast::kernel {
 namespace {
@@ -94,11 +94,10 @@ void attention_backward(const AttentionShape& shape, std::span<const AttendUnit>
   const float scale = 1.0f / std::sqrt(static_cast<float>(d));
   const int64_t items = static_cast<int64_t>(units.size()) * shape.kv_heads;
   if (items == 0) return;
-  const bool narrow = q.scalar_type() != at::kFloat;
-  int64_t narrow_keys = 0;
+  int64_t summed_keys = 0;
   if (dk.scalar_type() != at::kFloat || dv.scalar_type() != at::kFloat)
-    for (const AttendUnit& unit : units) narrow_keys = std::max(narrow_keys, key_count(unit));
-  const int64_t room_size = attend_room_floats(d, narrow, true, narrow_keys);
+    for (const AttendUnit& unit : units) summed_keys = std::max(summed_keys, key_count(unit));
+  const int64_t room_size = attend_room_floats(d, true, summed_keys);
   const at::Tensor room = at::empty({std::min<int64_t>(at::get_num_threads(), items), room_size}, lse.options());
   float* rooms = room.data_ptr<float>();
   const float *lse_data = lse.data_ptr<float>(), *delta_data = delta.data_ptr<float>();
@@ -111,34 +110,40 @@ void attention_backward(const AttentionShape& shape, std::span<const AttendUnit>
       float* p = rooms + thread * room_size;
       float* dp = p + kQueryTile * kKeyTile;
       float* factors = dp + kQueryTile * kKeyTile;
-      float* dq_room = factors + kKeyTile;
-      float* lses = dq_room + kQueryTile * d;
+      float* lses = factors + kKeyTile;
       float* deltas = lses + kQueryTile;
-      float* q_room = deltas + kQueryTile;
-      float* do_room = q_room + (narrow ? kQueryTile * d : 0);
-      float* k_room = do_room + (narrow ? kQueryTile * d : 0);
-      float* v_room = k_room + (narrow ? kKeyTile * d : 0);
-      float* sums_room = v_room + (narrow ? kKeyTile * d : 0);
-      const KeySums dk_sums = key_sums(dk, kv_column, d, sums_room), dv_sums = key_sums(dv, kv_column, d, sums_room + narrow_keys * d);
+      float* dq_sum = deltas + kQueryTile;
+      float* query = dq_sum + kQueryTile * d;
+      float* upper = query + kQueryTile * d;
+      float* query_slivers = upper + kQueryTile * d;
+      float* upper_slivers = query_slivers + kQueryTile * sliver_columns(d);
+      float* keys_across = upper_slivers + kQueryTile * sliver_columns(d);
+      float* values_across = keys_across + kKeyTile * d;
+      float* key_slivers = values_across + kKeyTile * d;
+      float* sums_room = key_slivers + kKeyTile * sliver_columns(d);
+      const KeySums dk_sums = key_sums(dk, kv_column, d, sums_room), dv_sums = key_sums(dv, kv_column, d, sums_room + summed_keys * d);
       begin_sums(dk_sums, unit, d);
       begin_sums(dv_sums, unit, d);
       for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
         for_each_query_tile(unit, [&](const QueryTile& queries) {
           const int64_t rows = queries.rows, first = queries.row * q_stride + head * d;
-          const bool in_place = dq.scalar_type() == at::kFloat;
-          float* dq_sum = in_place ? dq.data_ptr<float>() + first : dq_room;
-          const int64_t dq_ld = in_place ? q_stride : d;
           for (int64_t r = 0; r < rows; ++r) {
             lses[r] = lse_data[(queries.row + r) * shape.heads + head];
             deltas[r] = delta_data[(queries.row + r) * shape.heads + head];
           }
           bool begun = add_dq;
-          const Tile query = tile(q_data + first, q_stride, rows, d, q_room), upper = tile(do_data + first, q_stride, rows, d, do_room);
+          if (add_dq) run<LoadTile<float>>(static_cast<const float*>(pointer<float>(dq) + first), q_stride, rows, d, 1.0f, dq_sum);
+          run<LoadTile<T>>(q_data + first, q_stride, rows, d, scale, query);
+          run<LoadTile<T>>(do_data + first, q_stride, rows, d, 1.0f, upper);
+          pack_slivers(q_data + first, q_stride, false, rows, d, query_slivers);
+          pack_slivers(do_data + first, q_stride, false, rows, d, upper_slivers);
           for_each_key_tile(unit, queries, shape.window, [&](const KeyTile& seen) {
             const int64_t keys = seen.keys, kv_first = seen.row * kv_stride + kv_column;
-            const Tile keys_tile = tile(k_data + kv_first, kv_stride, keys, d, k_room), values = tile(v_data + kv_first, kv_stride, keys, d, v_room);
-            small_product(false, true, rows, keys, d, scale, query.data, query.ld, keys_tile.data, keys_tile.ld, 0.0f, p, kKeyTile);
-            small_product(false, true, rows, keys, d, 1.0f, upper.data, upper.ld, values.data, values.ld, 0.0f, dp, kKeyTile);
+            pack_slivers(k_data + kv_first, kv_stride, true, d, keys, keys_across);
+            pack_slivers(v_data + kv_first, kv_stride, true, d, keys, values_across);
+            pack_slivers(k_data + kv_first, kv_stride, false, keys, d, key_slivers);
+            sliver_product(false, rows, sliver_columns(keys), d, query, d, keys_across, p, kKeyTile, false);
+            sliver_product(false, rows, sliver_columns(keys), d, upper, d, values_across, dp, kKeyTile, false);
             for (int64_t r = 0; r < rows; ++r) {
               const int64_t i = queries.position + r;
               KeyRange range = visible_keys(i, i, shape.window, seen.position, keys);
@@ -153,14 +158,13 @@ void attention_backward(const AttentionShape& shape, std::span<const AttendUnit>
                 run<ScoreGradient>(static_cast<const float*>(p_row), dp_row, keys, deltas[r], scale);
               }
             }
-            small_product(true, false, keys, d, rows, 1.0f, p, kKeyTile, upper.data, upper.ld, 1.0f, dv_sums.at(seen), dv_sums.ld);
-            small_product(true, false, keys, d, rows, 1.0f, dp, kKeyTile, query.data, query.ld, 1.0f, dk_sums.at(seen), dk_sums.ld);
-            small_product(false, false, rows, d, keys, 1.0f, dp, kKeyTile, keys_tile.data, keys_tile.ld, begun ? 1.0f : 0.0f, dq_sum, dq_ld);
+            sliver_product(true, keys, d, rows, p, kKeyTile, upper_slivers, dv_sums.at(seen), dv_sums.ld, true);
+            sliver_product(true, keys, d, rows, dp, kKeyTile, query_slivers, dk_sums.at(seen), dk_sums.ld, true);
+            sliver_product(false, rows, d, keys, dp, kKeyTile, key_slivers, dq_sum, d, begun);
             begun = true;
           });
-          if (!begun)
-            for (int64_t r = 0; r < rows; ++r) std::fill_n(dq_sum + r * dq_ld, d, 0.0f);
-          if (!in_place) run<StoreTile<c10::BFloat16>>(static_cast<const float*>(dq_sum), rows, d, pointer<c10::BFloat16>(dq) + first, q_stride);
+          if (!begun) std::fill_n(dq_sum, rows * d, 0.0f);
+          with_element(dq, [&]<class G>(G*) { run<StoreTile<G>>(static_cast<const float*>(dq_sum), rows, d, pointer<G>(dq) + first, q_stride); });
         });
       }
       end_sums(dk_sums, unit, d, dk, kv_column);

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ballast/kernel/attention_tile.h"
-#include "ballast/kernel/gemm.h"
+#include "ballast/kernel/sliver_product.h"
 
 namespace ballast::kernel {
 namespace {
@@ -77,8 +77,7 @@ void attention_forward(const AttentionShape& shape, std::span<const AttendUnit> 
   const float scale = 1.0f / std::sqrt(static_cast<float>(d));
   const std::vector<WorkItem> items = work_of(shape, units, merge);
   if (items.empty()) return;
-  const bool narrow = q.scalar_type() != at::kFloat;
-  const int64_t room_size = attend_room_floats(d, narrow, false, 0);
+  const int64_t room_size = attend_room_floats(d, false, 0);
   const at::Tensor room = at::empty({std::min<int64_t>(at::get_num_threads(), static_cast<int64_t>(items.size())), room_size}, lse.options());
   float* rooms = room.data_ptr<float>();
   float* lse_data = lse.data_ptr<float>();
@@ -95,9 +94,9 @@ void attention_forward(const AttentionShape& shape, std::span<const AttendUnit> 
       float* out = factors + kKeyTile;
       float* m = out + kQueryTile * d;
       float* l = m + kQueryTile;
-      float* q_room = l + kQueryTile;
-      float* k_room = q_room + (narrow ? kQueryTile * d : 0);
-      float* v_room = k_room + (narrow ? kKeyTile * d : 0);
+      float* query = l + kQueryTile;
+      float* key_slivers = query + kQueryTile * d;
+      float* value_slivers = key_slivers + kKeyTile * d;
       float* lse_rows = lse_data + queries.row * shape.heads + head;
       // An earlier result is a key whose score is its log-sum-exp and whose value is its output.
       bool begun = false;
@@ -107,15 +106,16 @@ void attention_forward(const AttentionShape& shape, std::span<const AttendUnit> 
         begun = begun || l[r] > 0;
       }
       if (begun) {
-        run<LoadTile<O>>(static_cast<const O*>(o_data + first), q_stride, rows, d, out);
+        run<LoadTile<O>>(static_cast<const O*>(o_data + first), q_stride, rows, d, 1.0f, out);
         for (int64_t r = 0; r < rows; ++r)
           if (l[r] == 0) std::fill_n(out + r * d, d, 0.0f);
       }
-      const Tile query = tile(q_data + first, q_stride, rows, d, q_room);
+      run<LoadTile<T>>(static_cast<const T*>(q_data + first), q_stride, rows, d, scale, query);
       for_each_key_tile(unit, queries, shape.window, [&](const KeyTile& seen) {
         const int64_t keys = seen.keys, kv_first = seen.row * kv_stride + kv_head * d;
-        const Tile keys_tile = tile(k_data + kv_first, kv_stride, keys, d, k_room), values = tile(v_data + kv_first, kv_stride, keys, d, v_room);
-        small_product(false, true, rows, keys, d, scale, query.data, query.ld, keys_tile.data, keys_tile.ld, 0.0f, scores, kKeyTile);
+        pack_slivers(k_data + kv_first, kv_stride, true, d, keys, key_slivers);
+        pack_slivers(v_data + kv_first, kv_stride, false, keys, d, value_slivers);
+        sliver_product(false, rows, sliver_columns(keys), d, query, d, key_slivers, scores, kKeyTile, false);
         for (int64_t r = 0; r < rows; ++r) {
           const int64_t i = queries.position + r;
           const KeyRange range = visible_keys(i, i, shape.window, seen.position, keys);
@@ -129,7 +129,7 @@ void attention_forward(const AttentionShape& shape, std::span<const AttendUnit> 
             run<Multiply>(row, static_cast<const float*>(factors), keys);
           }
         }
-        small_product(false, false, rows, d, keys, 1.0f, scores, kKeyTile, values.data, values.ld, begun ? 1.0f : 0.0f, out, d);
+        sliver_product(false, rows, d, keys, scores, kKeyTile, value_slivers, out, d, begun);
         begun = true;
       });
       for (int64_t r = 0; r < rows; ++r) {

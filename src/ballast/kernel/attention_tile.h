@@ -82,11 +82,11 @@ void for_each_item(int64_t items, F&& work) {
 }
 
 template <class T>
-struct LoadTile {  // dst[r][0..d) = src[r * stride ...], fp32
-  BALLAST_INLINE static void run(const T* src, int64_t stride, int64_t rows, int64_t d, float* dst) {
+struct LoadTile {  // dst[r][0..d) = factor * src[r * stride ...], fp32
+  BALLAST_INLINE static void run(const T* src, int64_t stride, int64_t rows, int64_t d, float factor, float* dst) {
     for (int64_t r = 0; r < rows; ++r) {
 #pragma omp simd
-      for (int64_t c = 0; c < d; ++c) dst[r * d + c] = load(src + r * stride + c);
+      for (int64_t c = 0; c < d; ++c) dst[r * d + c] = factor * load(src + r * stride + c);
     }
   }
 };
@@ -100,16 +100,5 @@ struct StoreTile {
     }
   }
 };
-
-// A tile as the products read it: fp32 memory is used where it lies, bf16 is widened into `room`.
-struct Tile {
-  const float* data;
-  int64_t ld;
-};
-inline Tile tile(const float* src, int64_t stride, int64_t, int64_t, float*) { return {src, stride}; }
-inline Tile tile(const c10::BFloat16* src, int64_t stride, int64_t rows, int64_t d, float* room) {
-  run<LoadTile<c10::BFloat16>>(src, stride, rows, d, room);
-  return {room, d};
-}
 
 }  // namespace ballast::kernel

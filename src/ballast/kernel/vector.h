@@ -50,9 +50,15 @@ BALLAST_INLINE void store(c10::BFloat16* p, float value) {
   p->x = static_cast<uint16_t>(value != value ? 0x7fc0u : rounded);
 }
 
-// exp with a relative error below 2e-7; 0 below -87.3, inf above 88.7 (Cody-Waite reduction, degree-6 polynomial).
+// exp with a relative error below 2e-7; 0 below -87.7, inf above 88.8 (Cody-Waite reduction, degree-6 polynomial). The edges are made of
+// bits and by overflow: a choice between floats becomes a branch, and its loop stays scalar.
 BALLAST_INLINE float exp_approximate(float x) {
-  const float clamped = x < -87.3f ? -87.3f : (x > 88.7f ? 88.7f : x);
+  uint32_t inside;
+  std::memcpy(&inside, &x, sizeof inside);
+  const uint32_t under = -static_cast<uint32_t>(x < -100.0f), over = -static_cast<uint32_t>(x > 89.0f);
+  inside = (inside & ~(under | over)) | (under & 0xc2c80000u) | (over & 0x42b20000u);  // -100, 89
+  float clamped;
+  std::memcpy(&clamped, &inside, sizeof clamped);
   const float shifted = clamped * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the integer lands in the low mantissa bits
   uint32_t bits;
   std::memcpy(&bits, &shifted, sizeof bits);
@@ -65,16 +71,15 @@ BALLAST_INLINE float exp_approximate(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  // 2^n in two factors, since n = 128 has no float of its own.
+  // 2^n in two factors, since n = 128 has no float of its own; the first is 0 where n < -126. A NaN stays one through p.
   const int32_t exponent = static_cast<int32_t>(bits - 0x4b400000u);
-  const uint32_t low = static_cast<uint32_t>((exponent >> 1) + 127) << 23;
+  const uint32_t tiny = static_cast<uint32_t>((exponent + 126) >> 31);
+  const uint32_t low = (static_cast<uint32_t>((exponent >> 1) + 127) << 23) & ~tiny;
   const uint32_t high = static_cast<uint32_t>(exponent - (exponent >> 1) + 127) << 23;
   float scale_low, scale_high;
   std::memcpy(&scale_low, &low, sizeof low);
   std::memcpy(&scale_high, &high, sizeof high);
-  const float value = p * scale_low * scale_high;
-  const float bounded = x < -87.3f ? 0.0f : (x > 88.7f ? __builtin_inff() : value);
-  return x != x ? x : bounded;
+  return p * scale_low * scale_high;
 }
 
 BALLAST_INLINE float sigmoid(float x) { return 1.0f / (1.0f + exp_approximate(-x)); }

@@ -102,7 +102,7 @@ int64_t attend_scratch_bytes(const ModelConfig& config, std::span<const AttendUn
     for (const RowSpan& span : unit.keys) keys += span.count;
     longest = std::max(longest, keys);
   }
-  return threads * attend_room_floats(config.head_dim, narrow, backward, backward && narrow ? longest : 0) * int64_t{sizeof(float)};
+  return threads * attend_room_floats(config.head_dim, backward, backward && narrow ? longest : 0) * int64_t{sizeof(float)};
 }
 
 }  // namespace ballast
