@@ -100,8 +100,8 @@ TEST_F(Netlab, GivesRanksTheEnvironmentOfTorchrunOnUnevenNodes) {
       "\"$netlab\" run --nodes 3 --racks 2 --ranks-per-node 2,1,1 --threads 3 -- "
       "bash -c \"echo rank \\$RANK/\\$WORLD_SIZE local \\$LOCAL_RANK/\\$LOCAL_WORLD_SIZE at \\$(hostname -I) to \\$MASTER_ADDR over \\$GLOO_SOCKET_IFNAME with \\$OMP_NUM_THREADS\"");
   EXPECT_EQ(shell.code, 0) << shell.text;
-  for (const char* line : {"rank 0/4 local 0/2 at 10.77.0.1 to 10.77.0.1 over eth0 with 3\n", "[1] rank 1/4 local 1/2 at 10.77.0.1 to 10.77.0.1 over eth0 with 3\n",
-                           "[2] rank 2/4 local 0/1 at 10.77.0.2 to 10.77.0.1 over eth0 with 3\n", "[3] rank 3/4 local 0/1 at 10.77.0.3 to 10.77.0.1 over eth0 with 3\n"}) {
+  for (const char* line : {"rank 0/4 local 0/2 at 10.77.0.1 to 10.77.0.1 over eth0 with 3\n", "[rank 1] rank 1/4 local 1/2 at 10.77.0.1 to 10.77.0.1 over eth0 with 3\n",
+                           "[rank 2] rank 2/4 local 0/1 at 10.77.0.2 to 10.77.0.1 over eth0 with 3\n", "[rank 3] rank 3/4 local 0/1 at 10.77.0.3 to 10.77.0.1 over eth0 with 3\n"}) {
     EXPECT_THAT(shell.text, HasSubstr(line));
   }
 }
