@@ -18,12 +18,12 @@ constexpr bool kResume = true;
 std::vector<ConfigSection> sections() {
   return {
       {"run", "Where the run lives and what its random numbers start from."},
-      {"model", "What is trained. Exactly one of `preset`, `path` and `config`."},
+      {"model", "What is trained. Exactly one of `preset`, `path` and `config`; one on the command line replaces the file's."},
       {"data", "What it is trained on. Token stores are prepared when they are missing."},
       {"topology", "The tree of the machine, innermost level first; each number counts units of the level below."},
       {"placement", "Where every model state lives and how every movement is encoded."},
       {"batch", "How much one optimizer step trains. The samples of a step do not depend on the number of ranks."},
-      {"train", "The loop. The length is exactly one of `steps`, `tokens` and `epochs`."},
+      {"train", "The loop. The length is exactly one of `steps`, `tokens` and `epochs`; one on the command line replaces the file's."},
       {"comm", "How ranks talk to each other."},
       {"optimizer", "How weights are updated."},
       {"checkpoint", "What is kept of the run."},
@@ -44,7 +44,7 @@ std::vector<ConfigKey> keys() {
       {"model.vocab_size", kCount, "", "tokens", {}, "Replaces the vocabulary size of a preset or config.", false, "", 1, 2147483648},
       {"model.dropout", kNumber, "", "", {}, "Replaces the dropout of embedding, attention and residuals; presets have 0.", false, "", 0, 0.99},
 
-      {"data.train", kTree, "", "", {}, "Files to train on: a list of paths, or of {path, weight} for a mixture whose weights are shares of the trained tokens.", false},
+      {"data.train", kTree, "", "", {}, "Files to train on: a list of paths, or of {path, weight} for a mixture whose weights (1 if left out) are shares of the trained tokens.", false},
       {"data.eval", kTexts, "", "", {}, "Files of the periodic and final evaluation.", kResume},
       {"data.format", kChoice, "text", "", {"text", "prompt-completion", "chat"}, "What a record is. Loss counts on the completion or the assistant's words only."},
       {"data.fields.text", kText, "text", "", {}, "Field of format text in JSONL and Parquet."},
