@@ -297,6 +297,7 @@ TEST(Placement, NotesSayWhatDoesNotPayAndWhatFallsAway) {
   EXPECT_NE(notes(equal, "hpz(node)").find("do not pay"), std::string::npos);
   EXPECT_NE(notes(one, "hpz(node)").find("do not pay"), std::string::npos);
   EXPECT_NE(notes(one, "zeropp(node)").find("fall away"), std::string::npos);
+  EXPECT_NE(notes(two, "{optimizer: world, wire: {forward: int8}}").find("wire.forward has nothing to encode"), std::string::npos);
   EXPECT_EQ(notes(one, "zero3"), "");
   EXPECT_NE(notes(two, "topo(node, node, refresh=int4)").find("int4"), std::string::npos);
   EXPECT_NE(notes(two, "hpz(cluster)").find("bring nothing"), std::string::npos);

@@ -129,7 +129,9 @@ void check_legal(const PlacementRow& row, const Topology& topology) {
   rule("gradients", row.gradients);
   const auto device_only = [&](const char* state, const StatePlace& place) {
     if (place.tier == Tier::Device) return;
-    throw Error(ErrorKind::Usage, fmt::format("{}: only the tier 'device' can be placed yet", state)).at("placement", std::string(state) + ".tier");
+    throw Error(ErrorKind::Usage, fmt::format("{}: only the tier 'device' can be placed yet", state))
+        .at("placement", std::string(state) + ".tier")
+        .cure(fmt::format("a legal neighbour: {}: {{shard: {}}}, without tier", state, topology.name_of(place.level)));
   };
   device_only("weights", row.weights);
   device_only("gradients", row.gradients);

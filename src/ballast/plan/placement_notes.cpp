@@ -47,10 +47,10 @@ std::vector<std::string> placement_notes(const Placement& placement, const Topol
       const std::vector<WireEntry>& entries = row.wire[m];
       const auto lossy = std::count_if(entries.begin(), entries.end(), [](const WireEntry& entry) { return !entry.codec.native && entry.codec.codec.blocked(); });
       quantised |= lossy > 0 && !hops.empty();
-      if (entries.size() > hops.size() && lossy > 0) {
-        note(fmt::format("wire.{}{}: {} of {} listed hops fall away, their levels have one unit each", name_of(movement), of, entries.size() - hops.size(), entries.size()));
-      } else if (hops.empty() && lossy > 0) {
+      if (hops.empty() && lossy > 0) {
         note(fmt::format("wire.{}{} has nothing to encode: the movement crosses no link", name_of(movement), of));
+      } else if (entries.size() > hops.size() && lossy > 0) {
+        note(fmt::format("wire.{}{}: {} of {} listed hops fall away, their levels have one unit each", name_of(movement), of, entries.size() - hops.size(), entries.size()));
       }
       const bool of_weights = movement == Movement::ForwardGather || movement == Movement::BackwardGather || movement == Movement::Refresh;
       if (of_weights && std::any_of(entries.begin(), entries.end(), [](const WireEntry& entry) { return is_coarse(entry.codec); })) {

@@ -175,7 +175,8 @@ StatePlace parse_state(const YAML::Node& node, const std::string& key, const Top
     if (key != "placement.secondary" && !place.storage.native && (is_weights || place.storage.codec.name != "fp32")) {
       throw Error(ErrorKind::Usage, fmt::format("{} cannot be stored as {}", key, place.storage.codec.name))
           .at(place_of(node["storage"], key + ".storage"))
-          .expected(is_weights ? "native (the compute dtype)" : "native or fp32");
+          .expected(is_weights ? "native (the compute dtype)" : "native or fp32")
+          .cure(is_weights ? "leave storage out; a copy stored with fewer bits is secondary: {shard: LEVEL, storage: int8}" : "leave storage out");
     }
   }
   return place;
