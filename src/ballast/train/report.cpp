@@ -11,6 +11,7 @@
 #include "ballast/base/error.h"
 #include "ballast/base/files.h"
 #include "ballast/checkpoint/bounded_json.h"
+#include "ballast/train/median.h"
 #include "ballast/train/report_assets.h"
 
 namespace ballast {
@@ -38,12 +39,9 @@ Json series(const std::vector<StepMetrics>& steps, int64_t per_point, const std:
   return points;
 }
 
-double median(std::vector<double> values) {
+std::vector<double> finite(std::vector<double> values) {
   std::erase_if(values, [](double v) { return !std::isfinite(v); });
-  if (values.empty()) return std::nan("");
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return values;
 }
 
 Json steps_json(const std::vector<StepMetrics>& steps) {
@@ -92,7 +90,7 @@ Json final_figures(const std::vector<StepMetrics>& steps, const std::vector<Eval
       mfu.push_back(m.mfu);
     }
     figures = {{"steps", steps.back().step}, {"loss", number(steps.back().loss)}, {"tokens", tokens}, {"memory_bytes", memory}, {"skipped", skipped},
-               {"tokens_per_s", number(median(rate))}, {"mfu", number(median(mfu))}, {"elapsed_s", number(steps.back().elapsed_s)}};
+               {"tokens_per_s", number(median(finite(rate)))}, {"mfu", number(median(finite(mfu)))}, {"elapsed_s", number(steps.back().elapsed_s)}};
   }
   const EvalMetrics* best = nullptr;
   for (const EvalMetrics& eval : evaluations)

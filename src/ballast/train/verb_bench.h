@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ballast/train/commands.h"
+#include "ballast/train/median.h"
 #include "ballast/train/setup.h"
 
 namespace ballast {
@@ -29,8 +30,6 @@ MeasuredSteps measure_steps(const TrainBench& bench, Recipe recipe, const ModelS
 
 // One step on the same tokens, without clipping.
 void train_random_step(const TrainBench& bench, Engine& engine, const ModelSource& model, Communicator& communicator, double lr);
-
-double median(std::vector<double> values);
 
 int bench_train(const BenchOptions& options);
 int bench_partition(const BenchOptions& options);

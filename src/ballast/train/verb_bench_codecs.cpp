@@ -19,6 +19,7 @@
 #include "ballast/codec/block_kernels.h"
 #include "ballast/codec/half.h"
 #include "ballast/train/machine.h"
+#include "ballast/train/median.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -83,12 +84,7 @@ struct Work {
   double bytes;
   std::function<void()> run;
   std::vector<double> seconds;
-  double median() const {
-    std::vector<double> sorted = seconds;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted[sorted.size() / 2];
-  }
-  double rate() const { return bytes / median(); }
+  double rate() const { return bytes / median(seconds); }
   double best() const { return bytes / *std::min_element(seconds.begin(), seconds.end()); }
 };
 
