@@ -168,6 +168,7 @@ TEST(Config, WrongOverridesNameTheArgument) {
       {"optimizer.lr=fast", "where:    command line 'optimizer.lr=fast', optimizer.lr"},
       {"optimizer.lrr=3", "did you mean 'optimizer.lr'?"},
       {"lr=3", "did you mean 'optimizer.lr'?"},
+      {"optimiser.lr=3", "did you mean 'optimizer.lr'?"},
       {"optimzer.lr=3", "unknown key 'optimzer.lr'"},
       {".=3", "unknown key '.'"},
       {"run.dir.deep=3", "unknown key 'run.dir.deep'"},

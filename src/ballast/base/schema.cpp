@@ -98,6 +98,11 @@ std::string ConfigSchema::suggestion(const std::string& section, const std::stri
   if (!near_here.empty() && (elsewhere.empty() || edit_distance(name, near_here) <= 1))
     return fmt::format("did you mean '{}{}'?", prefix, near_here);
   if (!elsewhere.empty()) return fmt::format("did you mean '{}'?", elsewhere);
+  // "modle.preset": the section is what is wrong.
+  if (const size_t dot = name.find('.'); dot != std::string::npos) {
+    const std::string near_section = nearest(name.substr(0, dot), here);
+    if (!near_section.empty()) return fmt::format("did you mean '{}{}{}'?", prefix, near_section, name.substr(dot));
+  }
   return fmt::format("{} holds {}", section.empty() ? "the configuration" : "'" + section + "'", fmt::join(here, ", "));
 }
 

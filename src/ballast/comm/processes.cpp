@@ -230,9 +230,10 @@ std::unique_ptr<Communicator> make_processes(const Topology& topology, const Mem
                                              const ProcessOptions& options) {
   BALLAST_CHECK(topology.ranks() == membership.ranks, "topology of {} ranks, {} ranks started", topology.ranks(),
                 membership.ranks);
-  // The store's own warnings are stack traces of what is reported here in one message. TORCH_CPP_LOG_LEVEL brings them
-  // back.
-  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, 2);
+  BALLAST_CHECK(!options.common.limit_links, "links between processes are as fast as they are; only make_in_process limits them");
+  // The store's own warnings and errors are stack traces of what is reported here in one message: nothing below fatal.
+  // TORCH_CPP_LOG_LEVEL brings them back.
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, 3);
   const bool keeps = membership.rank == 0 && !membership.store_hosted;
   const std::chrono::milliseconds deadline = options.common.deadline;
   const auto store = connect(membership, deadline, keeps);

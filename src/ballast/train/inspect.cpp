@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <fstream>
 
 #include "ballast/base/error.h"
 #include "ballast/base/units.h"
@@ -104,6 +106,17 @@ Inspection of_metrics(const fs::path& path) {
   return result;
 }
 
+// A line of metrics is an object with a step; a .jsonl file may as well hold records.
+bool looks_like_metrics(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string line(4096, '\0');
+  file.read(line.data(), static_cast<std::streamsize>(line.size()));
+  line.resize(static_cast<size_t>(file.gcount()));
+  line.resize(std::min(line.size(), line.find('\n')));
+  const size_t start = line.find_first_not_of(" \t");
+  return line.empty() || (start != std::string::npos && line[start] == '{' && line.find("\"step\"") != std::string::npos);
+}
+
 Inspection of_run(const fs::path& path, bool verify) {
   Inspection result = begin("run", path);
   std::error_code error;
@@ -140,7 +153,7 @@ Inspection inspect(const fs::path& path, bool verify) {
   } else if (fs::exists(path, error)) {
     const std::string extension = path.extension().string();
     if (extension == ".safetensors") return of_safetensors(path);
-    if (extension == ".jsonl") return of_metrics(path);
+    if (extension == ".jsonl" && looks_like_metrics(path)) return of_metrics(path);
     if (extension == ".store") return of_store(path, verify);
     if (path.filename() == kManifestName) return of_checkpoint(path.has_parent_path() ? path.parent_path() : fs::path("."), verify);
   } else {

@@ -20,6 +20,7 @@ auto located(const Mark& mark, const std::string& key, Function read) {
   try {
     return read();
   } catch (const Error& error) {
+    if (error.place().starts_with(mark.text())) throw;
     Error copy = error;
     throw std::move(copy).at(mark.text(), error.place().empty() ? key : error.place());
   }
@@ -263,6 +264,11 @@ Topology parse_topology(const YamlNode& node) {
     const std::string key = "topology." + printable(entry.key);
     Level level;
     level.name = entry.key;
+    if (const size_t colon = entry.key.find(':'); colon != std::string::npos && entry.value.is_scalar() && entry.value.scalar.empty()) {
+      throw config_error(entry.mark, key, "a level without a size")
+          .found(printable(entry.key))
+          .cure(fmt::format("write '{}: {}', with a space after the colon", printable(entry.key.substr(0, colon)), printable(entry.key.substr(colon + 1))));
+    }
     const YamlNode* size = &entry.value;
     if (entry.value.is_map()) {
       known_keys(entry.value, key, {"size", "bandwidth", "latency", "links"});

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "ballast/base/check.h"
 #include "ballast/base/error.h"
 
 namespace ballast {
@@ -13,15 +14,17 @@ namespace ballast {
 namespace {
 
 std::atomic<int> requests{0};
+bool speaks = true, on_terminal = false;
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
 struct sigaction former[3];
 
 void handle(int signal) {
   const int before = requests.fetch_add(1);
   if (before > 0 && signal == SIGINT) _exit(exit_code(ErrorKind::Interrupted));
-  if (before == 0) {
+  if (before == 0 && speaks) {
+    // On a terminal it starts below the ^C that the terminal echoes into the updating line.
     constexpr char message[] = "\nstopping after this step (interrupt again to end at once)\n";
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, message, sizeof message - 1);
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, message + (on_terminal ? 0 : 1), sizeof message - (on_terminal ? 1 : 2));
   }
 }
 
@@ -29,6 +32,8 @@ void handle(int signal) {
 
 SignalWatch::SignalWatch() {
   requests = 0;
+  speaks = thread_rank() <= 0;
+  on_terminal = isatty(STDERR_FILENO) == 1;
   struct sigaction action;
   std::memset(&action, 0, sizeof action);
   action.sa_handler = handle;
