@@ -173,12 +173,34 @@ TEST_F(Training, WhatAllRanksRefuseIsSaidOnce) {
   EXPECT_EQ(count("] [rank"), 0) << resumed.errors;
 }
 
+TEST_F(Training, WhatRanksWouldRefuseIsSaidBeforeTheyStart) {
+  place_.write("two.jsonl", R"({"text": "a short line"})" "\n" R"({"text": "another"})" "\n");
+  const std::vector<std::pair<std::string, int>> rows{{"data.tokenizer=nowhere", 3}, {"data.fields.text=body", 3}, {"train.freeze=[nothing.*]", 2},
+                                                      {"placement=[{groups: 'block*', optimizer: world}]", 2}, {"data.train=[two.jsonl]", 3}};
+  for (const auto& [override, code] : rows) {
+    const Printed printed = train("runs/a", {"--ranks", "3", override});
+    EXPECT_EQ(printed.code, code) << printed.errors;
+    EXPECT_THAT(printed.errors, testing::Not(HasSubstr("rank 0"))) << override;
+    EXPECT_EQ(printed.errors.find("error: "), printed.errors.rfind("error: ")) << printed.errors;
+  }
+}
+
+TEST_F(Training, OneRankAloneNamesNoRank) {
+  const Printed printed = train("runs/a");
+  EXPECT_EQ(printed.code, 0);
+  EXPECT_THAT(printed.errors, testing::Not(HasSubstr("[rank"))) << printed.errors;
+}
+
 TEST_F(Training, ASignalSavesAndResumeGoesOn) {
   Program program({"train", "c.yaml", "run.dir=runs/a", "--ranks", "2", "train.steps=100000", "checkpoint.every=0"}, place_.path());
   for (int i = 0; i < 1500 && steps_of(place_, "runs/a").size() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   ::kill(program.pid(), SIGTERM);
   const Printed printed = program.wait(60);
   EXPECT_EQ(printed.code, 130) << printed.errors;
+  // Rank 0 speaks for all.
+  const size_t said = printed.errors.find("stopping after this step");
+  EXPECT_NE(said, std::string::npos);
+  EXPECT_EQ(printed.errors.find("stopping after this step", said + 1), std::string::npos) << printed.errors;
   const size_t done = losses_of(place_, "runs/a").size();
   ASSERT_GE(done, 3u);
   const Printed resumed = train("runs/a", {"--ranks", "2", "--resume", "checkpoint.every=0", "train.steps=" + std::to_string(done + 2)});
@@ -225,7 +247,11 @@ TEST_F(Training, RefusalsSayWhatAndHow) {
       {{"eval", "nowhere"}, 2, "nowhere"},
       {{"generate", "nowhere", "--prompt", "x"}, 3, "nowhere"},
       {{"bench", "trian"}, 2, "train"},
+      {{"inspect", "train.jsonl"}, 3, "nothing that inspect knows"},
+      {{"validate", "c.yaml", "data.train=[two.jsonl]", "topology={node: 3}"}, 3, "more ranks than samples"},
+      {{"validate", "c.yaml", "placement=[{groups: 'blok*', optimizer: world}, {groups: '*'}]"}, 2, "matches no parameter group"},
   };
+  place_.write("two.jsonl", R"({"text": "a short line"})" "\n" R"({"text": "another"})" "\n");
   for (const Row& row : rows) {
     const Printed printed = run_program(row.arguments, place_.path());
     EXPECT_EQ(printed.code, row.code) << row.arguments.back() << "\n" << printed.errors;

@@ -28,7 +28,7 @@ std::vector<std::string> command_line() {
 }
 
 int run_rank(const RunConfig& config, const Topology& topology, const Membership& membership, const RankWork& work) {
-  set_thread_rank(static_cast<int>(membership.rank));
+  if (membership.ranks > 1) set_thread_rank(static_cast<int>(membership.rank));
   const int threads = config.train.threads > 0 ? static_cast<int>(config.train.threads) : threads_per_rank(membership);
   ProcessOptions options;
   options.common.deadline = std::chrono::milliseconds(static_cast<int64_t>(config.train.timeout_s * 1000));
@@ -47,7 +47,7 @@ int run_rank(const RunConfig& config, const Topology& topology, const Membership
 
 }  // namespace
 
-int on_ranks(const RunConfig& config, int64_t ranks, const RankWork& work) {
+int on_ranks(const RunConfig& config, int64_t ranks, const RankWork& work, const std::function<void(const Topology& topology)>& before) {
   install_allocator();
   const Membership given = detect_membership(process_environment());
   const bool launched = given.source != Membership{}.source;
@@ -60,7 +60,10 @@ int on_ranks(const RunConfig& config, int64_t ranks, const RankWork& work) {
     return run_rank(config, topology_of(config, given.ranks), given, work);
   }
   const Topology topology = topology_of(config, ranks);
-  if (topology.ranks() > 1) return launch(static_cast<int>(topology.ranks()), command_line(), {});
+  if (topology.ranks() > 1) {
+    if (before) before(topology);
+    return launch(static_cast<int>(topology.ranks()), command_line(), {});
+  }
   return run_rank(config, topology, Membership{}, work);
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "ballast/plan/placement_groups.h"
 #include "ballast/plan/summary.h"
 #include "ballast/train/machine.h"
 #include "ballast/base/check.h"
@@ -27,6 +28,16 @@ std::filesystem::path tokenizer_path(const RunConfig& config) {
 std::shared_ptr<const Tokenizer> open_tokenizer(const RunConfig& config) {
   const std::filesystem::path path = tokenizer_path(config);
   return path.empty() ? nullptr : load_tokenizer(path);
+}
+
+std::shared_ptr<const Tokenizer> need_tokenizer(const RunConfig& config) {
+  auto tokenizer = open_tokenizer(config);
+  if (tokenizer == nullptr) {
+    throw Error(ErrorKind::Usage, "no tokenizer is given")
+        .at("data.tokenizer")
+        .cure("name a folder with tokenizer.json, or vocab.json and merges.txt");
+  }
+  return tokenizer;
 }
 
 ModelSource open_model(const RunConfig& config, const Tokenizer* tokenizer) {
@@ -83,6 +94,9 @@ Recipe make_recipe(const RunConfig& config, const ModelConfig& model, const Topo
   }
   recipe.topology = topology;
   recipe.placement = placement_of(config, topology);
+  std::vector<std::string> groups;
+  for (const ParameterGroup& group : recipe.model.groups) groups.push_back(group.name);
+  check_groups(recipe.placement, groups);
   recipe.compute = config.train.precision == "bf16" ? DType::BFloat16 : DType::Float32;
   for (const OptimizerState& state : optimizer_state_specs(config.optimizer.spec)) recipe.optimizer_states.push_back(state.name);
   recipe.recompute_every = config.train.recompute == RunConfig::Recompute::None ? 0 : config.train.recompute_every;
@@ -190,7 +204,7 @@ std::vector<std::filesystem::path> store_paths(const RunConfig& config, DataUse 
   return stores;
 }
 
-std::unique_ptr<DataSet> open_data_of(const RunConfig& config, DataUse use, const Tokenizer& tokenizer, const ModelConfig& model) {
+std::unique_ptr<DataSet> open_data_of(const RunConfig& config, DataUse use, const Tokenizer& tokenizer, const ModelConfig& model, bool say) {
   const std::vector<DataSource> sources = sources_of(config, use);
   DataOptions options;
   options.format = format_of(config);
@@ -209,8 +223,18 @@ std::unique_ptr<DataSet> open_data_of(const RunConfig& config, DataUse use, cons
   std::unique_ptr<DataSet> data = open_data(sources, tokenizer, options);
   if (bar != nullptr) bar->finish();
   data->check_vocabulary(model.vocab_size);
-  log_info("{} data: {}", use == DataUse::Train ? "training" : "evaluation", data->report());
+  if (say) log_info("{} data: {}", use == DataUse::Train ? "training" : "evaluation", data->report());
   return data;
+}
+
+void check_samples(const RunConfig& config, const Topology& topology, const DataSet& data) {
+  const int64_t samples = data.counts().samples;
+  if (samples >= topology.ranks() || layout_cuts(config.data.layout)) return;
+  throw Error(ErrorKind::Data, "there are more ranks than samples")
+      .at(config.source.place("data.train"))
+      .found(fmt::format("{} sample{}, {}", samples, samples == 1 ? "" : "s", topology.text()))
+      .expected("a sample for every rank")
+      .cure(fmt::format("start at most {} rank{}, give more data, or lower data.sequence.max_tokens so that records are split", samples, samples == 1 ? "" : "s"));
 }
 
 int64_t run_length(const RunConfig& config, const DataSet& data) {

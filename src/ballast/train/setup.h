@@ -21,6 +21,8 @@ struct ModelSource {
 
 // The tokenizer of data.tokenizer or of the model's folder; nothing if neither is given.
 std::shared_ptr<const Tokenizer> open_tokenizer(const RunConfig& config);
+// The same where data is read. Throws Error(Usage) if neither is given.
+std::shared_ptr<const Tokenizer> need_tokenizer(const RunConfig& config);
 std::filesystem::path tokenizer_path(const RunConfig& config);
 
 // A preset grows its vocabulary to the tokenizer's where that is larger (said in `text`); any other model must hold all ids.
@@ -45,11 +47,14 @@ LayoutLimits layout_limits(const RunConfig& config, const ModelConfig& model, co
 Layout assumed_layout_of(const RunConfig& config, const ModelConfig& model, const LayoutLimits& limits);
 
 enum class DataUse : uint8_t { Train, Eval };
-// Prepares what is missing, with a progress bar on rank 0, and opens it. Checks the vocabulary.
-std::unique_ptr<DataSet> open_data_of(const RunConfig& config, DataUse use, const Tokenizer& tokenizer, const ModelConfig& model);
+// Prepares what is missing, with a progress bar on rank 0, and opens it. Checks the vocabulary. `say`: what it holds, in the log.
+std::unique_ptr<DataSet> open_data_of(const RunConfig& config, DataUse use, const Tokenizer& tokenizer, const ModelConfig& model, bool say = true);
 // The token stores that the records of a configuration are prepared into.
 std::vector<std::filesystem::path> store_paths(const RunConfig& config, DataUse use, const Tokenizer& tokenizer);
 std::filesystem::path cache_folder(const RunConfig& config);
+
+// A rank without a sample would only wait, unless layouts cut sequences. Throws Error(Data) if there are fewer samples than ranks.
+void check_samples(const RunConfig& config, const Topology& topology, const DataSet& data);
 
 // Steps of the run: train.steps, or as many as train.tokens or train.epochs take. Throws Error(Usage) if none is given.
 int64_t run_length(const RunConfig& config, const DataSet& data);

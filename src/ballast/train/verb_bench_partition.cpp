@@ -177,8 +177,7 @@ int compare_losses(const PartitionBench& bench, bool json) {
   const RunConfig& config = bench.train.config;
   require(config, {Needs::Model, Needs::TrainData});
   return on_ranks(config, bench.train.ranks, [&](const Topology& topology, Communicator& communicator, int threads) {
-    const auto tokenizer = open_tokenizer(config);
-    if (tokenizer == nullptr) throw Error(ErrorKind::Usage, "no tokenizer is given").at("data.tokenizer").cure("name a folder with tokenizer.json, or vocab.json and merges.txt");
+    const auto tokenizer = need_tokenizer(config);
     const ModelSource model = open_model(config, tokenizer.get());
     const auto train = open_data_of(config, DataUse::Train, *tokenizer, model.config);
     const auto eval = config.data.eval.empty() ? nullptr : open_data_of(config, DataUse::Eval, *tokenizer, model.config);

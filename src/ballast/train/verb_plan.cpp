@@ -196,8 +196,9 @@ int run_validate(const ValidateOptions& options) {
   nlohmann::json json{{"ok", true}, {"notes", notes}, {"ranks", topology.ranks()}, {"parameters", recipe.model.parameters()}};
   const auto check_data = [&](DataUse use, const char* name) {
     if (tokenizer == nullptr) throw Error(ErrorKind::Usage, "data without a tokenizer").at("data.tokenizer").cure("set data.tokenizer");
-    const auto data = open_data_of(config, use, *tokenizer, model.config);
+    const auto data = open_data_of(config, use, *tokenizer, model.config, false);
     data->verify();
+    if (use == DataUse::Train) check_samples(config, topology, *data);
     json[name] = {{"samples", data->counts().samples}, {"tokens", data->counts().tokens}};
     if (!options.json) std::cout << fmt::format("{}: {}\n", name, data->report());
     if (use == DataUse::Train && (config.train.steps || config.train.tokens || config.train.epochs)) {
@@ -206,6 +207,8 @@ int run_validate(const ValidateOptions& options) {
       check_schedule(schedule);
       json["steps"] = schedule.steps;
       if (!options.json) std::cout << fmt::format("steps: {}\n", schedule.steps);
+    } else if (use == DataUse::Train) {
+      log_warning("no length is set, so train would refuse this: add train.steps, train.tokens or train.epochs");
     }
   };
   if (!config.data.train.empty()) check_data(DataUse::Train, "train");
@@ -223,15 +226,14 @@ int run_validate(const ValidateOptions& options) {
 int run_data_prepare(const DataPrepareOptions& options) {
   const RunConfig config = load_run_config(options.config.path, options.config.overrides);
   require(config, {Needs::TrainData});
-  const auto tokenizer = open_tokenizer(config);
-  if (tokenizer == nullptr) throw Error(ErrorKind::Usage, "no tokenizer is given").at("data.tokenizer").cure("name a folder with tokenizer.json, or vocab.json and merges.txt");
+  const auto tokenizer = need_tokenizer(config);
   for (const DataUse use : {DataUse::Train, DataUse::Eval}) {
     if (use == DataUse::Eval && config.data.eval.empty()) continue;
     const std::vector<std::filesystem::path> stores = store_paths(config, use, *tokenizer);
     if (options.force) {
       for (const auto& store : stores) std::filesystem::remove(store);
     }
-    const auto data = open_data_of(config, use, *tokenizer, any_model(*tokenizer));
+    const auto data = open_data_of(config, use, *tokenizer, any_model(*tokenizer), false);
     std::cout << fmt::format("{}: {}\n", use == DataUse::Train ? "train" : "eval", data->report());
     for (const auto& store : stores) std::cout << fmt::format("  {} ({})\n", store.string(), bytes_text(static_cast<int64_t>(std::filesystem::file_size(store))));
   }

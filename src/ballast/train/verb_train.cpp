@@ -8,10 +8,25 @@
 #include "ballast/train/process.h"
 #include "ballast/train/report.h"
 #include "ballast/train/run_folder.h"
+#include "ballast/train/setup.h"
 #include "ballast/train/trainer.h"
 #include "ballast/train/weights_source.h"
 
 namespace ballast {
+
+namespace {
+
+// What every rank would refuse, and the stores that one of them would prepare while the others wait.
+void check_run(const RunConfig& config, const Topology& topology) {
+  const auto tokenizer = need_tokenizer(config);
+  const ModelSource model = open_model(config, tokenizer.get());
+  make_recipe(config, model.config, topology);
+  layout_limits(config, model.config, topology);
+  check_samples(config, topology, *open_data_of(config, DataUse::Train, *tokenizer, model.config, false));
+  if (!config.data.eval.empty()) open_data_of(config, DataUse::Eval, *tokenizer, model.config, false);
+}
+
+}  // namespace
 
 int run_train(const TrainOptions& options) {
   RunConfig config = load_run_config(options.config.path, options.config.overrides);
@@ -25,7 +40,7 @@ int run_train(const TrainOptions& options) {
     } catch (const SaidByRankZero& refusal) {
       return refusal.exit_code;
     }
-  });
+  }, [&](const Topology& topology) { check_run(config, topology); });
 }
 
 int run_report(const ReportOptions& options) {
