@@ -180,7 +180,7 @@ TEST_F(Training, WhatRanksWouldRefuseIsSaidBeforeTheyStart) {
   for (const auto& [override, code] : rows) {
     const Printed printed = train("runs/a", {"--ranks", "3", override});
     EXPECT_EQ(printed.code, code) << printed.errors;
-    EXPECT_THAT(printed.errors, testing::Not(HasSubstr("rank 0"))) << override;
+    EXPECT_THAT(printed.errors, ::testing::Not(HasSubstr("rank 0"))) << override;
     EXPECT_EQ(printed.errors.find("error: "), printed.errors.rfind("error: ")) << printed.errors;
   }
 }
@@ -188,7 +188,7 @@ TEST_F(Training, WhatRanksWouldRefuseIsSaidBeforeTheyStart) {
 TEST_F(Training, OneRankAloneNamesNoRank) {
   const Printed printed = train("runs/a");
   EXPECT_EQ(printed.code, 0);
-  EXPECT_THAT(printed.errors, testing::Not(HasSubstr("[rank"))) << printed.errors;
+  EXPECT_THAT(printed.errors, ::testing::Not(HasSubstr("[rank"))) << printed.errors;
 }
 
 TEST_F(Training, ASignalSavesAndResumeGoesOn) {

@@ -203,7 +203,7 @@ TEST(RunConfig, WrongValuesNameKeyAndPlace) {
       {"topology: {}\n", "a.yaml:1:11, topology", "at least one level"},
       {"topology: {pair: 0}\n", "a.yaml:1:18, topology.pair", "expected: >= 1 units"},
       {"topology: {pair: two}\n", "a.yaml:1:18, topology.pair", "found:    'two'"},
-      {"topology: {pair:2}\n", "a.yaml:1:12, topology.pair:2", "write 'pair: 2', with a space after the colon"},
+      {"topology: {pair:2}\n", "topology.pair:2", "write 'pair: 2', with a space after the colon"},
       {"topology: {self: 2}\n", "a.yaml:1:11, topology", "'self' cannot be the name"},
       {"topology: {pair: {bandwidth: 1Gbit}}\n", "a.yaml:1:18, topology.pair", "a level without a size"},
       {"topology: {pair: {size: 2, bandwith: 1Gbit}}\n", "a.yaml:1:28, topology.pair", "did you mean 'bandwidth'?"},

@@ -88,6 +88,11 @@ std::vector<std::string> ConfigSchema::children(std::string_view section) const 
 std::string ConfigSchema::suggestion(const std::string& section, const std::string& name) const {
   const std::vector<std::string> here = children(section);
   const std::string prefix = section.empty() ? "" : section + ".";
+  // "modle.preset": the section is what is wrong.
+  if (const size_t dot = name.find('.'); dot != std::string::npos) {
+    const std::string corrected = prefix + nearest(name.substr(0, dot), here) + name.substr(dot);
+    if (find(corrected) != nullptr) return fmt::format("did you mean '{}'?", corrected);
+  }
   const std::string near_here = nearest(name, here);
   // A word that stands elsewhere as it is ("lr" at the top) is a better guess than a distant neighbour.
   std::string elsewhere;
@@ -98,11 +103,6 @@ std::string ConfigSchema::suggestion(const std::string& section, const std::stri
   if (!near_here.empty() && (elsewhere.empty() || edit_distance(name, near_here) <= 1))
     return fmt::format("did you mean '{}{}'?", prefix, near_here);
   if (!elsewhere.empty()) return fmt::format("did you mean '{}'?", elsewhere);
-  // "modle.preset": the section is what is wrong.
-  if (const size_t dot = name.find('.'); dot != std::string::npos) {
-    const std::string near_section = nearest(name.substr(0, dot), here);
-    if (!near_section.empty()) return fmt::format("did you mean '{}{}{}'?", prefix, near_section, name.substr(dot));
-  }
   return fmt::format("{} holds {}", section.empty() ? "the configuration" : "'" + section + "'", fmt::join(here, ", "));
 }
 

@@ -1,7 +1,13 @@
 #include "ballast/train/process.h"
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <fstream>
 
 #include "ballast/base/check.h"
@@ -61,7 +67,26 @@ int on_ranks(const RunConfig& config, int64_t ranks, const RankWork& work, const
   }
   const Topology topology = topology_of(config, ranks);
   if (topology.ranks() > 1) {
-    if (before) before(topology);
+    if (before) {
+      // In a process of its own: threads that it left behind here would be killed by the signals that the launcher waits for.
+      std::fflush(nullptr);
+      const pid_t checker = fork();
+      if (checker < 0) throw Error(ErrorKind::Environment, "cannot start a process").found(errno_text(errno));
+      if (checker == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        before(topology);
+        return 0;
+      }
+      int status = 0;
+      while (waitpid(checker, &status, 0) < 0 && errno == EINTR) {
+      }
+      if (WIFSIGNALED(status)) {
+        throw Error(ErrorKind::Environment, "the check before the run was ended from outside")
+            .found(fmt::format("signal {}", WTERMSIG(status)))
+            .cure("see whether the machine ran out of memory");
+      }
+      if (WEXITSTATUS(status) != 0) return WEXITSTATUS(status);
+    }
     return launch(static_cast<int>(topology.ranks()), command_line(), {});
   }
   return run_rank(config, topology, Membership{}, work);

@@ -11,8 +11,8 @@ namespace ballast {
 using RankWork = std::function<int(const Topology& topology, Communicator& communicator, int threads)>;
 
 // Runs `work` as one of the ranks that the environment names; else, where `ranks` (or the topology) asks for several, starts this very command line
-// once per rank and waits; else alone. A rank that fails tells the others before it unwinds. `before`: runs in the process that starts the ranks, so
-// that what all of them would refuse is said once.
+// once per rank and waits; else alone. A rank that fails tells the others before it unwinds. `before`: runs in one
+// process before ranks are started, so that what all of them would refuse is said once.
 int on_ranks(const RunConfig& config, int64_t ranks, const RankWork& work, const std::function<void(const Topology& topology)>& before = {});
 
 }  // namespace ballast

@@ -264,7 +264,7 @@ Topology parse_topology(const YamlNode& node) {
     const std::string key = "topology." + printable(entry.key);
     Level level;
     level.name = entry.key;
-    if (const size_t colon = entry.key.find(':'); colon != std::string::npos && entry.value.is_scalar() && entry.value.scalar.empty()) {
+    if (const size_t colon = entry.key.find(':'); colon != std::string::npos && entry.value.is_null()) {
       throw config_error(entry.mark, key, "a level without a size")
           .found(printable(entry.key))
           .cure(fmt::format("write '{}: {}', with a space after the colon", printable(entry.key.substr(0, colon)), printable(entry.key.substr(colon + 1))));

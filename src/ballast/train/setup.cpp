@@ -96,7 +96,12 @@ Recipe make_recipe(const RunConfig& config, const ModelConfig& model, const Topo
   recipe.placement = placement_of(config, topology);
   std::vector<std::string> groups;
   for (const ParameterGroup& group : recipe.model.groups) groups.push_back(group.name);
-  check_groups(recipe.placement, groups);
+  try {
+    check_groups(recipe.placement, groups);
+  } catch (const Error& error) {
+    Error copy = error;
+    throw std::move(copy).at(config.placement.mark.text(), error.place());
+  }
   recipe.compute = config.train.precision == "bf16" ? DType::BFloat16 : DType::Float32;
   for (const OptimizerState& state : optimizer_state_specs(config.optimizer.spec)) recipe.optimizer_states.push_back(state.name);
   recipe.recompute_every = config.train.recompute == RunConfig::Recompute::None ? 0 : config.train.recompute_every;
