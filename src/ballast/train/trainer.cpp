@@ -47,18 +47,20 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
   BALLAST_CHECK(topology_.level_count() <= 16, "{} levels", topology_.level_count());
   require(config_, {Needs::Model, Needs::TrainData, Needs::RunFolder, Needs::Length});
   check_run_folder(config_, options_.resume);
-  tokenizer_ = open_tokenizer(config_);
-  if (tokenizer_ == nullptr) throw Error(ErrorKind::Usage, "no tokenizer is given").at("data.tokenizer").cure("name a folder with tokenizer.json, or vocab.json and merges.txt");
+  tokenizer_ = need_tokenizer(config_);
   model_ = open_model(config_, tokenizer_.get());
   recipe_ = make_recipe(config_, model_.config, topology_);
   limits_ = layout_limits(config_, model_.config, topology_);
   data_ = open_data_of(config_, DataUse::Train, *tokenizer_, model_.config);
+  check_samples(config_, topology_, *data_);
   if (!config_.data.eval.empty()) eval_data_ = open_data_of(config_, DataUse::Eval, *tokenizer_, model_.config);
   agree();
   steps_ = run_length(config_, *data_);
   config_.optimizer.schedule.steps = steps_;
   check_schedule(config_.optimizer.schedule);
   check_optimizer(config_.optimizer.spec);
+  const RunConfig::TraceRange trace = options_.trace.value_or(config_.train.trace);
+  if (main_rank() && trace.last > 0 && trace.first > steps_) log_warning("no step of {}:{} is traced: the run has {} steps", trace.first, trace.last, steps_);
   if (main_rank() && config_.optimizer.schedule.warmup > steps_) log_warning("the run of {} steps ends inside the warm-up of {}", steps_, config_.optimizer.schedule.warmup);
   if (recipe_.model.trainable_parameters() == 0) {
     throw Error(ErrorKind::Usage, "train.freeze leaves nothing to train").at(config_.source.place("train.freeze")).cure("name fewer tensors");
