@@ -9,7 +9,7 @@
 namespace ballast {
 
 SegmentOps::SegmentOps(const Recipe& recipe, int64_t rank, StepGraph& graph, const MicroBatchLayout& layout, int32_t micro_batch)
-    : recipe_(recipe), graph_(graph), layout_(layout), micro_batch_(micro_batch), slots_(layout.slots()),
+    : recipe_(recipe), graph_(graph), micro_batch_(micro_batch), slots_(layout.slots()),
       attention_(recipe, rank, graph, layout, micro_batch), blocks_(static_cast<size_t>(recipe.model.config.layers)) {}
 
 bool SegmentOps::recomputes(const Segment& segment) const {

@@ -36,7 +36,6 @@ class SegmentOps {
 
   const Recipe& recipe_;
   StepGraph& graph_;
-  const MicroBatchLayout& layout_;
   int32_t micro_batch_;
   int64_t slots_;
   AttentionOps attention_;
