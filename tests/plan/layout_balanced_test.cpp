@@ -7,6 +7,7 @@
 
 #include "ballast/base/error.h"
 #include "ballast/plan/balance.h"
+#include "ballast/plan/layout_report.h"
 #include "plan/layout_check.h"
 #include "plan/random_layout.h"
 
@@ -222,6 +223,22 @@ TEST(Balanced, SlowLinksKeepSequencesWhole) {
   EXPECT_GT(make_layout("balanced", samples, limits).ranks[0][0].cuts.size(), 0u);
   limits.cost.links = {Curve::rate(1e6, 1e-3)};
   EXPECT_EQ(make_layout("balanced", samples, limits).ranks[0][0].cuts.size(), 0u);
+}
+
+TEST(Balanced, IsPredictedNoSlowerThanWholeSequences) {
+  std::mt19937_64 random(8);
+  for (int turn = 0; turn < 60; ++turn) {
+    std::vector<int64_t> lengths;
+    for (int i = 0; i < 24; ++i) lengths.push_back(1 + static_cast<int64_t>(random() % 250));
+    const auto samples = samples_of(lengths);
+    LayoutLimits limits{.ranks = 6, .micro_tokens = 256 + static_cast<int64_t>(random() % 500)};
+    limits.topology = Topology({{"gpu", 3, {}, {}}, {"node", 2, {}, {}}});
+    limits.cost.links = {Curve::rate(std::pow(10.0, 6 + static_cast<double>(turn % 6)), 1e-5), Curve::rate(std::pow(10.0, 5 + static_cast<double>(turn % 6)), 1e-4)};
+    const double seconds = describe_layout(make_layout("balanced", samples, limits), limits).step_s;
+    for (const char* whole : {"packed", "longest-first", "context-parallel"}) {
+      EXPECT_LE(seconds, describe_layout(make_layout(whole, samples, limits), limits).step_s * 1.03) << whole << " " << turn;
+    }
+  }
 }
 
 TEST(Balanced, RemapsWhereThatIsFaster) {

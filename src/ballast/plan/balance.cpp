@@ -1,6 +1,7 @@
 #include "ballast/plan/balance.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "ballast/plan/balance_improve.h"
@@ -49,11 +50,29 @@ std::optional<Balance> balance(const BalanceTask& task, std::span<const SampleRe
     filled.improvements = changes;
     keep(std::move(filled));
   };
-  // Cutting what does not stay below the mean is enough unless links are slow: then less.
-  for (const double limit : {1.005, std::numeric_limits<double>::infinity(), 1.2, 2.0}) {
-    if (best && (best->seconds <= 1.01 * best->mean || spent(state))) break;
-    if (fill(state, limit * state.mean())) improve_and_keep();
-    if (task.quick) break;
+  const auto attempt = [&](double limit) { return fill(state, limit) ? (improve_and_keep(), true) : false; };
+  attempt(1.005 * state.mean());
+  if (!task.quick) {
+    const auto far = [&] { return !best || (best->seconds > 1.01 * best->mean && !spent(state)); };
+    if (far()) attempt(std::numeric_limits<double>::infinity());
+    // Links or one long sequence hold the step up: cutting the others less costs nothing. The least time that a limit can keep, by halving.
+    double low = state.mean();
+    for (int halving = 0; halving < 6 && best && far(); ++halving) {
+      const double high = best->seconds;
+      if (high < 1.02 * low) break;
+      const double limit = std::sqrt(low * high);
+      attempt(limit);
+      if (best->seconds >= high) low = limit;
+    }
+    if (best && best->seconds > 1.01 * best->mean && !best->rings.empty()) {   // as fast with fewer cuts?
+      const double seconds = best->seconds;
+      const size_t rings = best->rings.size();
+      if (fill(state, 0.999 * seconds)) {
+        improve(state, seconds / state.mean());
+        Balance fewer = state.result();
+        if (fewer.seconds <= seconds && fewer.rings.size() < rings) best = std::move(fewer);
+      }
+    }
   }
   // Where tokens leave little choice, the longest over all ranks: that is even in tokens and cost.
   for (const double share : {0.5, 0.2, 0.05}) {

@@ -22,20 +22,23 @@ int64_t BalanceState::parts(uint32_t item) const {
 }
 
 // `ranks` have room. Rings of the k lightest of them, k from `members` on; the first below the limit, or the best.
-void BalanceState::try_ranks(uint32_t item, int64_t members, double limit, std::vector<int64_t>& ranks, Candidate& best) {
+void BalanceState::try_ranks(uint32_t item, int64_t members, double limit, int level, std::vector<int64_t>& ranks, Candidate& best) {
   work_ += static_cast<int64_t>(ranks.size());
   std::sort(ranks.begin(), ranks.end(), [&](int64_t a, int64_t b) {
     const double left = load(a), right = load(b);
     return left != right ? left < right : a < b;
   });
   int64_t found = 0;
+  size_t counted = 0;    // of whose links `busiest` is the longest
+  double busiest = 0;
   const auto& legal = task_.members;
   const int64_t most = std::min(std::max(members, parts(item)), static_cast<int64_t>(ranks.size()));
   for (auto k = std::lower_bound(legal.begin(), legal.end(), members); k != legal.end() && (*k <= most || found == 0); ++k) {
     if (*k > static_cast<int64_t>(ranks.size())) break;
     const double last = load(ranks[static_cast<size_t>(*k) - 1]);
     if (last >= best.time) break;
-    const double time = last + member_cost(item, *k);
+    for (; counted < static_cast<size_t>(*k); ++counted) busiest = std::max(busiest, link_s(ranks[counted]));
+    const double time = std::max(last + member_cost(item, *k), busiest + ring_link_s(item, *k, level));
     if (time < best.time) best.time = time, found = *k;
     if (time <= limit) break;
   }
@@ -53,7 +56,7 @@ void BalanceState::try_unit(uint32_t item, int64_t members, double limit, int le
   std::vector<int64_t> ranks;
   if (level == 0) {
     for (int64_t rank = unit * size; rank < (unit + 1) * size; ++rank) if (fits(rank)) ranks.push_back(rank);
-    return try_ranks(item, members, limit, ranks, best);
+    return try_ranks(item, members, limit, level, ranks, best);
   }
   const auto& loads = unit_load_[static_cast<size_t>(level) - 1];
   std::vector<int64_t> order(static_cast<size_t>(children));
@@ -64,19 +67,20 @@ void BalanceState::try_unit(uint32_t item, int64_t members, double limit, int le
   });
   // Whole units where that is possible: their ranks stay level, and few transfers leave a unit.
   const auto& legal = task_.members;
-  double heaviest = 0;
+  double heaviest = 0, busiest = 0;
   size_t found = 0;
   for (int64_t child : order) {
     for (int64_t rank = child * below; rank < (child + 1) * below; ++rank) {
       if (!fits(rank)) continue;
       ranks.push_back(rank);
       heaviest = std::max(heaviest, load(rank));
+      busiest = std::max(busiest, link_s(rank));
     }
     if (heaviest >= best.time) break;
     const auto count = static_cast<int64_t>(ranks.size());
     if (count > std::max(below, parts(item)) && found > 0) break;
     if (count < members || !std::binary_search(legal.begin(), legal.end(), count)) continue;
-    const double time = heaviest + member_cost(item, count);
+    const double time = std::max(heaviest + member_cost(item, count), busiest + ring_link_s(item, count, level));
     if (time < best.time) best.time = time, found = ranks.size();
     if (time <= limit) break;
   }
@@ -87,7 +91,7 @@ void BalanceState::try_unit(uint32_t item, int64_t members, double limit, int le
     for (int64_t rank = child * below; rank < (child + 1) * below; ++rank) if (fits(rank)) ranks.push_back(rank);
     if (static_cast<int64_t>(ranks.size()) >= std::max(members, kManyRanks)) break;
   }
-  try_ranks(item, members, limit, ranks, best);
+  try_ranks(item, members, limit, level, ranks, best);
 }
 
 // Innermost level first; of a level the unit that a walk down the least loaded units ends at. Where no such unit has room for the tokens, all others,

@@ -53,12 +53,17 @@ void BalanceState::remove_whole(uint32_t item, int64_t rank) {
   change(rank, -costs_[item], -samples_[item].length, 0);
 }
 
-double BalanceState::ring_link_s(uint32_t item, std::span<const int64_t> ranks) const {
+double BalanceState::ring_link_s(uint32_t item, int64_t members, int level) {
   if (task_.limits.cost.links.empty()) return 0;
-  CutSequence cut{.length = samples_[item].length, .ranks = {ranks.begin(), ranks.end()}, .sharing = task_.limits.options.sharing};
-  cut.level = common_level(ranks, task_.topology);
-  set_team(cut, task_.limits, task_.topology);
-  return sharing_s(task_.limits.cost, cut, task_.topology);
+  shape_.length = samples_[item].length;
+  shape_.ranks.resize(static_cast<size_t>(members));
+  shape_.level = level;
+  set_team(shape_, task_.limits, task_.topology);
+  return sharing_s(task_.limits.cost, shape_, task_.topology);
+}
+
+double BalanceState::ring_link_s(uint32_t item, std::span<const int64_t> ranks) {
+  return task_.limits.cost.links.empty() ? 0 : ring_link_s(item, static_cast<int64_t>(ranks.size()), common_level(ranks, task_.topology));
 }
 
 void BalanceState::add_ring(uint32_t item, std::vector<int64_t> ranks) {

@@ -52,7 +52,8 @@ class BalanceState {
   // Members in growing order. A ring costs all members the same.
   void add_ring(uint32_t item, std::vector<int64_t> ranks);
   Ring take_ring(size_t index);   // the last ring takes its place
-  double ring_link_s(uint32_t item, std::span<const int64_t> ranks) const;
+  double ring_link_s(uint32_t item, std::span<const int64_t> ranks);
+  double ring_link_s(uint32_t item, int64_t members, int level);   // of any ring of so many members that spans a unit of the level
 
   Balance result() const;
 
@@ -65,7 +66,7 @@ class BalanceState {
   };
   // The best ring for an item in a unit of `level`, for the first size that stays below the limit.
   void try_unit(uint32_t item, int64_t members, double limit, int level, int64_t unit, Candidate& best);
-  void try_ranks(uint32_t item, int64_t members, double limit, std::vector<int64_t>& ranks, Candidate& best);
+  void try_ranks(uint32_t item, int64_t members, double limit, int level, std::vector<int64_t>& ranks, Candidate& best);
   Candidate find_ring(uint32_t item, int64_t members, double limit);
 
   const BalanceTask& task_;
@@ -79,6 +80,7 @@ class BalanceState {
   std::vector<std::vector<double>> unit_load_;   // by level and unit
   std::vector<std::vector<uint32_t>> whole_;     // by rank, growing: longest first
   std::vector<Ring> rings_;
+  CutSequence shape_;                            // scratch: a ring's members and level
 };
 
 }  // namespace ballast

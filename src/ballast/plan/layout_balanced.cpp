@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "ballast/plan/balance.h"
 #include "ballast/plan/layout_parts.h"
 #include "ballast/plan/layout_remap.h"
+#include "ballast/plan/layout_report.h"
 #include "ballast/plan/layout_report.h"
 
 namespace ballast {
@@ -14,17 +16,26 @@ namespace ballast {
 namespace {
 
 constexpr double kEven = 1.002;   // times that differ by less are equal
+constexpr double kPoor = 1.03;    // a step that takes longer than this times the least possible is worth a search
 constexpr double kUneven = 1.1;   // of a division whose slowest rank takes longer than this many times the mean
 
 struct Division {
   std::vector<std::vector<SampleRef>> samples;   // by micro-batch, longest first
   std::vector<Balance> batches;
   bool remap = false;
+  std::optional<Layout> whole;                   // instead of all that
   double seconds = std::numeric_limits<double>::infinity();   // predicted, of the step
 };
 
 int64_t tokens_of_samples(std::span<const SampleRef> samples) {
   return std::accumulate(samples.begin(), samples.end(), int64_t{0}, [](int64_t sum, const SampleRef& s) { return sum + s.length; });
+}
+
+// Of a step with even compute and nothing on the links.
+double even_s(std::span<const SampleRef> samples, const LayoutLimits& limits) {
+  double seconds = limits.cost.linear_s(static_cast<double>(tokens_of_samples(samples)) / static_cast<double>(limits.ranks));
+  for (const SampleRef& sample : samples) seconds += limits.cost.attention_s(sample.length) / static_cast<double>(limits.ranks);
+  return seconds;
 }
 
 // What the moves of a remap take on the busiest link.
@@ -91,20 +102,25 @@ Layout lay_balanced(std::span<const SampleRef> selection, const LayoutLimits& li
   const int64_t part = samples.empty() ? 0 : least_part(samples.front().length, limits);
   if (wanted == Remap::Always || (wanted == Remap::Auto && part <= attention_slots(limits))) best = divide(samples, limits, topology, true, best.seconds, false);
   if (wanted == Remap::Never || (wanted == Remap::Auto && part <= limits.micro_tokens)) {
-    // Of equal times the one without moves. Where tokens leave little room a remap is faster: no long search then.
-    const bool quick = wanted == Remap::Auto && !best.batches.empty();
-    Division still = divide(samples, limits, topology, false, best.seconds * kEven, quick);
-    if (still.seconds <= best.seconds * kEven) best = std::move(still);
+    // Of equal times the one without moves. Where tokens leave little room a remap is faster: a long search only if that is not even either.
+    for (const bool quick : {true, false}) {
+      if (quick ? best.batches.empty() : wanted == Remap::Auto && best.seconds <= kPoor * even_s(samples, limits)) continue;
+      Division still = divide(samples, limits, topology, false, best.seconds * kEven, quick);
+      if (still.seconds <= best.seconds * kEven) best = std::move(still);
+    }
   }
-  // Where slow links keep the work from being even, groups of neighbouring ranks by length may be faster.
-  double even_s = 0;
-  for (const Balance& batch : best.batches) even_s += batch.mean;
-  if (best.remap) even_s += limits.cost.linear_s(static_cast<double>(tokens_of_samples(samples)) / static_cast<double>(limits.ranks));
-  if (best.seconds > kUneven * even_s && wanted != Remap::Always) {
-    Layout groups = lay_hybrid(selection, limits);
-    if (describe_layout(groups, limits).step_s < best.seconds) {
-      groups.name = "balanced";
-      return groups;
+  if (best.seconds > kPoor * even_s(samples, limits) && wanted != Remap::Always && (samples.empty() || samples.front().length <= limits.micro_tokens)) {
+    // Slow links and little room: whole sequences, in more micro-batches than their tokens need, may be the fastest.
+    for (Layout (*lay)(std::span<const SampleRef>, const LayoutLimits&) : {lay_packed, lay_longest_first}) {
+      Layout whole = lay(selection, limits);
+      const double seconds = describe_layout(whole, limits).step_s;
+      if (seconds >= best.seconds) continue;
+      best.seconds = seconds;
+      best.whole = std::move(whole);
+    }
+    if (best.whole) {
+      best.whole->name = "balanced";
+      return std::move(*best.whole);
     }
   }
   Layout layout = empty_layout("balanced", limits.ranks, static_cast<int64_t>(best.batches.size()));
