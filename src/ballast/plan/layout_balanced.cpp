@@ -9,7 +9,6 @@
 #include "ballast/plan/layout_parts.h"
 #include "ballast/plan/layout_remap.h"
 #include "ballast/plan/layout_report.h"
-#include "ballast/plan/layout_report.h"
 
 namespace ballast {
 
