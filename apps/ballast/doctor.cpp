@@ -1,6 +1,6 @@
 // ballast doctor: what this machine offers.
-#include "ballast/train/cost_curves.h"
 #include "ballast/train/link_report.h"
+#include "ballast/train/verb_curves.h"
 #include "ballast/verbs.h"
 
 namespace ballast::cli {

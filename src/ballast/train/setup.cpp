@@ -1,4 +1,3 @@
-#include "ballast/train/cost_curves.h"
 #include "ballast/train/setup.h"
 
 #include <ATen/ATen.h>
@@ -7,6 +6,7 @@
 
 #include <algorithm>
 
+#include "ballast/plan/cost_curves.h"
 #include "ballast/plan/placement_groups.h"
 #include "ballast/plan/summary.h"
 #include "ballast/train/machine.h"
@@ -143,7 +143,7 @@ LayoutLimits layout_limits(const RunConfig& config, const ModelConfig& model, co
         .cure(fmt::format("set batch.micro_tokens to {} or more, or data.sequence.max_tokens to {} or less", least, cuts ? limits.micro_tokens * ranks : limits.micro_tokens));
   }
   limits.cost = sequence_cost(model, topology, config.data.flops, config.train.precision == "bf16" ? 2 : 4);
-  if (!config.data.curves.empty()) read_cost_curves(config.data.curves, topology, limits.cost);
+  if (!config.data.curves.empty()) apply(parse_cost_curves(read_file(config.data.curves), config.data.curves), topology, limits.cost);
   return limits;
 }
 
