@@ -120,6 +120,45 @@ TEST_F(Training, ProcessesOverGlooEqualOneProcess) {
   }
 }
 
+TEST_F(Training, ALayoutIsShownInWordsJsonAndAPicture) {
+  const std::vector<std::string> plan{"plan", "c.yaml", "--step", "2", "--show", "layout", "data.sequence.layout=balanced", "topology={pair: 2, node: 2}"};
+  std::vector<std::string> json = plan;
+  json.insert(json.end(), {"--json", "--svg", "layout.svg"});
+  const Printed printed = run_program(json, place_.path());
+  ASSERT_EQ(printed.code, 0) << printed.errors;
+  const auto layout = nlohmann::json::parse(printed.output);
+  int64_t tokens = 0;
+  for (const auto& batch : layout["micro_batches"]) {
+    EXPECT_EQ(batch["ranks"].size(), 4u);
+    for (const auto& rank : batch["ranks"]) for (const auto& piece : rank["pieces"]) tokens += piece["length"].get<int64_t>();
+  }
+  EXPECT_EQ(tokens, layout["tokens"].get<int64_t>());
+  EXPECT_GE(layout["step_s"].get<double>(), layout["lower_bound_s"].get<double>());
+  EXPECT_EQ(place_.read("layout.svg").substr(0, 4), "<svg");
+  const Printed words = run_program(plan, place_.path());
+  EXPECT_EQ(words.code, 0);
+  EXPECT_THAT(words.output, HasSubstr("micro-batch 0"));
+}
+
+TEST_F(Training, BenchesOfLayoutsTakeListsOfLengthsAndRefuseOthers) {
+  place_.write("lengths.txt", "5\n3\n40\n1\n7\n22\n9\n31\n");
+  const Printed table = run_program({"bench", "layout", "--lengths", "lengths.txt", "--ranks", "4", "micro_tokens=64", "--json"}, place_.path());
+  ASSERT_EQ(table.code, 0) << table.errors;
+  const Printed steps = run_program({"bench", "sequences", "--lengths", "lengths.txt", "layouts=packed,balanced,context-parallel", "model.preset=gpt2-tiny", "data.sequence.max_tokens=32",
+                                     "group=4", "steps=2", "warmup=0", "turns=1", "--ranks", "2", "--json"}, place_.path());
+  ASSERT_EQ(steps.code, 0) << steps.errors;
+  const auto layouts = nlohmann::json::parse(steps.output)["layouts"];
+  ASSERT_EQ(layouts.size(), 3u);
+  for (const auto& one : layouts) EXPECT_NEAR(one["loss"].get<double>(), layouts[0]["loss"].get<double>(), 1e-5) << one;   // whatever the layout, the same tokens
+  EXPECT_GT(layouts[2]["layout_bytes_per_step"].get<double>(), 0);
+  for (const char* line : {"0", "-3", "x", "12 5", "1.5"}) {
+    place_.write("bad.txt", std::string("4\n") + line + "\n");
+    const Printed refused = run_program({"bench", "layout", "--lengths", "bad.txt", "--ranks", "2"}, place_.path());
+    EXPECT_EQ(refused.code, 3) << line;
+    EXPECT_THAT(refused.errors, HasSubstr("bad.txt:2")) << line;
+  }
+}
+
 TEST_F(Training, TwoRunsAreBitIdentical) {
   ASSERT_EQ(train("runs/a", {"--ranks", "2", "placement=zero3"}).code, 0);
   ASSERT_EQ(train("runs/b", {"--ranks", "2", "placement=zero3"}).code, 0);
