@@ -150,7 +150,7 @@ Outcome run(const Case& c) {
   recipe.prefetch = c.prefetch;
   const auto ranks = static_cast<size_t>(recipe.topology.ranks());
   CommunicatorOptions options;
-  options.deadline = std::chrono::milliseconds(20000);
+  options.deadline = std::chrono::milliseconds(120000);
   options.limit_links = c.limit_links;
   auto communicators = make_in_process(recipe.topology, options);
 
