@@ -16,7 +16,6 @@ namespace {
 
 constexpr double kEven = 1.002;   // times that differ by less are equal
 constexpr double kPoor = 1.03;    // a step that takes longer than this times the least possible is worth a search
-constexpr double kUneven = 1.1;   // of a division whose slowest rank takes longer than this many times the mean
 
 struct Division {
   std::vector<std::vector<SampleRef>> samples;   // by micro-batch, longest first
