@@ -15,12 +15,9 @@ namespace {
 void ring_over_nodes(benchmark::State& state, bool route) {
   const int64_t links = state.range(0);
   const double within = 20e6, between = within / static_cast<double>(state.range(1));
-  ModelConfig model;
+  ModelConfig model = preset("gpt2-tiny");   // 256 wide; little beside attention
   model.vocab_size = 64;
-  model.hidden = 256;
   model.layers = 2;
-  model.heads = model.kv_heads = 4;
-  model.head_dim = 64;
   model.intermediate = 64;
   model.max_positions = 4096;
   Recipe recipe;

@@ -14,12 +14,6 @@
 namespace ballast {
 namespace {
 
-std::vector<SampleRef> samples_of(const std::vector<int64_t>& lengths) {
-  std::vector<SampleRef> samples;
-  for (size_t i = 0; i < lengths.size(); ++i) samples.push_back({i + 100, lengths[i]});
-  return samples;
-}
-
 int64_t total_tokens(std::span<const SampleRef> samples) {
   int64_t sum = 0;
   for (const SampleRef& sample : samples) sum += sample.length;

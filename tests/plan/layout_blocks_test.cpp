@@ -16,12 +16,6 @@
 namespace ballast {
 namespace {
 
-std::vector<SampleRef> samples_of(const std::vector<int64_t>& lengths) {
-  std::vector<SampleRef> samples;
-  for (size_t i = 0; i < lengths.size(); ++i) samples.push_back({i + 5, lengths[i]});
-  return samples;
-}
-
 std::vector<int64_t> heavy_lengths(int count, int64_t longest, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<int64_t> lengths{longest};
@@ -146,7 +140,7 @@ TEST(LayoutSvg, ShowsEveryRankAndRing) {
   const Layout layout = make_layout("balanced", samples_of({900, 60, 50, 40, 10}), limits);
   const std::string svg = layout_svg(layout, describe_layout(layout, limits), limits);
   EXPECT_EQ(svg.find("<svg"), 0u);
-  for (const char* words : {"rank 3", "5 sequences, 1060 tokens", "sample 5, 900 tokens: ring within node over ranks 0 1 2 3", "g&lt;p&gt;u"}) {
+  for (const char* words : {"rank 3", "5 sequences, 1060 tokens", "sample 100, 900 tokens: ring within node over ranks 0 1 2 3", "g&lt;p&gt;u"}) {
     EXPECT_NE(svg.find(words), std::string::npos) << words;
   }
 }

@@ -11,6 +11,12 @@
 
 namespace ballast {
 
+inline std::vector<SampleRef> samples_of(const std::vector<int64_t>& lengths) {
+  std::vector<SampleRef> samples;
+  for (size_t i = 0; i < lengths.size(); ++i) samples.push_back({i + 100, lengths[i]});
+  return samples;
+}
+
 // (sample, position) of every token slot of pieces; padding is (~0, -1).
 inline std::vector<std::pair<uint64_t, int64_t>> token_slots(std::span<const Piece> pieces) {
   std::vector<std::pair<uint64_t, int64_t>> slots;

@@ -11,12 +11,6 @@
 namespace ballast {
 namespace {
 
-std::vector<SampleRef> samples_of(const std::vector<int64_t>& lengths) {
-  std::vector<SampleRef> samples;
-  for (size_t i = 0; i < lengths.size(); ++i) samples.push_back({i + 7, lengths[i]});
-  return samples;
-}
-
 std::string message_of(const std::string& policy, const std::vector<SampleRef>& samples, const LayoutLimits& limits) {
   try {
     make_layout(policy, samples, limits);
@@ -189,7 +183,7 @@ TEST(CutSequence, ZigZagChunksShareTheWorkAndCoverIt) {
         all += mine;
         most = std::max(most, mine);
       }
-      EXPECT_DOUBLE_EQ(all, SequenceCost::pairs(length, 0));
+      EXPECT_DOUBLE_EQ(all, causal_pairs(length, 0));
       // Chunks differ by a token, so members by about one row of queries.
       EXPECT_LE(most, all / static_cast<double>(members) + 1.5 * static_cast<double>(length));
     }

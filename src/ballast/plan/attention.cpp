@@ -15,6 +15,8 @@ double ramp(int64_t n, int64_t shift, int64_t limit) {
 
 }  // namespace
 
+double causal_pairs(int64_t length, int64_t window) { return ramp(length, 1, window > 0 ? std::min(window, length) : length); }
+
 double visible_pairs(const AttendUnit& unit, int64_t window) {
   double pairs = 0;
   for (const RowSpan& q : unit.queries) {

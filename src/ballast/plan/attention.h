@@ -20,7 +20,9 @@ struct AttendUnit {
   bool operator==(const AttendUnit&) const = default;
 };
 
-// Pairs (query, key) that see each other. window 0: none.
+// Pairs (query, key) that see each other. window 0: none. Exact to 2^53.
 double visible_pairs(const AttendUnit& unit, int64_t window);
+// The same of a whole sequence with itself.
+double causal_pairs(int64_t length, int64_t window);
 
 }  // namespace ballast

@@ -45,12 +45,12 @@ std::optional<Balance> balance(const BalanceTask& task, std::span<const SampleRe
     if (!best || other.seconds < best->seconds) best = std::move(other);
   };
   const auto improve_and_keep = [&] {
-    const int64_t changes = improve(state);
-    Balance filled = state.result();
-    filled.improvements = changes;
-    keep(std::move(filled));
+    improve(state);
+    keep(state.result());
   };
-  const auto attempt = [&](double limit) { return fill(state, limit) ? (improve_and_keep(), true) : false; };
+  const auto attempt = [&](double limit) {
+    if (fill(state, limit)) improve_and_keep();
+  };
   attempt(1.005 * state.mean());
   if (!task.quick) {
     const auto far = [&] { return !best || (best->seconds > 1.01 * best->mean && !spent(state)); };

@@ -30,8 +30,6 @@ struct Balance {
   std::vector<double> load;            // by rank: predicted seconds of compute
   double seconds = 0;                  // of the slowest rank, its links included
   double mean = 0;                     // of the load: no division is faster
-  int64_t longest_whole = 0, shortest_cut = 0;   // tokens; 0: none
-  int64_t improvements = 0;
 };
 
 // `samples`: longest first. None if they do not fit.

@@ -157,13 +157,16 @@ bool BalanceState::place(double limit, size_t cut, int64_t least) {
         light.pop();
       }
     }
-    const double whole_time = lightest < 0 ? std::numeric_limits<double>::infinity() : load(lightest) + costs_[i];
-    if (task_.quick && lightest >= 0 && failures >= kFailures && whole_time > task_.worth) return false;
-    if (lightest >= 0 && (whole_time <= limit || costs_[i] <= kTiny * mean_ || failures >= kFailures)) {
+    const auto keep_whole = [&] {
       light.pop();
       whole_[static_cast<size_t>(lightest)].push_back(item);
       change(lightest, costs_[i], length, 0);
       light.emplace(load(lightest), lightest);
+    };
+    const double whole_time = lightest < 0 ? std::numeric_limits<double>::infinity() : load(lightest) + costs_[i];
+    if (task_.quick && lightest >= 0 && failures >= kFailures && whole_time > task_.worth) return false;
+    if (lightest >= 0 && (whole_time <= limit || costs_[i] <= kTiny * mean_ || failures >= kFailures)) {
+      keep_whole();
       continue;
     }
     const double by_cost = limit > 0 && std::isfinite(limit) ? std::ceil(costs_[i] / limit * (1 - 1e-9)) : 1;
@@ -179,10 +182,7 @@ bool BalanceState::place(double limit, size_t cut, int64_t least) {
     failures = ring.time <= limit ? 0 : failures + 1;
     if (ring.ranks.empty() && lightest < 0) return false;
     if (ring.time >= whole_time) {
-      light.pop();
-      whole_[static_cast<size_t>(lightest)].push_back(item);
-      change(lightest, costs_[i], length, 0);
-      light.emplace(load(lightest), lightest);
+      keep_whole();
       continue;
     }
     add_ring(item, std::move(ring.ranks));

@@ -95,16 +95,12 @@ Balance BalanceState::result() const {
   balance.mean = mean_;
   for (int64_t rank = 0; rank < ranks(); ++rank) {
     balance.seconds = std::max(balance.seconds, time(rank));
-    for (uint32_t item : whole_[static_cast<size_t>(rank)]) {
-      balance.whole.push_back({samples_[item], rank});
-      balance.longest_whole = std::max(balance.longest_whole, samples_[item].length);
-    }
+    for (uint32_t item : whole_[static_cast<size_t>(rank)]) balance.whole.push_back({samples_[item], rank});
   }
   std::vector<const Ring*> rings;
   for (const Ring& ring : rings_) rings.push_back(&ring);
   std::sort(rings.begin(), rings.end(), [](const Ring* a, const Ring* b) { return a->item < b->item; });
   for (const Ring* ring : rings) balance.rings.push_back({ring->item, ring->ranks});
-  if (!rings.empty()) balance.shortest_cut = samples_[rings.back()->item].length;
   return balance;
 }
 

@@ -58,17 +58,6 @@ int64_t Layout::slots() const {
   return sum;
 }
 
-double Layout::imbalance() const {
-  int64_t largest = 0;
-  for (const auto& rank : ranks) {
-    int64_t sum = 0;
-    for (const MicroBatchLayout& batch : rank) sum += batch.slots();
-    largest = std::max(largest, sum);
-  }
-  const int64_t all = slots();
-  return all == 0 ? 1.0 : static_cast<double>(largest) * static_cast<double>(ranks.size()) / static_cast<double>(all);
-}
-
 uint64_t Layout::fingerprint() const {
   uint64_t hash = 0x9e3779b97f4a7c15ull;
   const auto mix = [&hash](uint64_t value) {
@@ -96,7 +85,7 @@ uint64_t Layout::fingerprint() const {
         mix(part.cut->sample);
         mix(static_cast<uint64_t>(part.cut->length));
         for (int64_t rank : part.cut->ranks) mix(static_cast<uint64_t>(rank));
-        for (int64_t value : {static_cast<int64_t>(part.cut->sharing), part.cut->team, static_cast<int64_t>(part.cut->keys_across), part.cut->order, part.member, part.slot}) {
+        for (int64_t value : {static_cast<int64_t>(part.cut->sharing), part.cut->team, static_cast<int64_t>(part.cut->keys_across), static_cast<int64_t>(part.cut->routed), part.cut->order, part.member, part.slot}) {
           mix(static_cast<uint64_t>(value));
         }
       }

@@ -84,7 +84,6 @@ struct Layout {
   int64_t micro_batches() const { return ranks.empty() ? 0 : static_cast<int64_t>(ranks.front().size()); }
   int64_t tokens() const;
   int64_t slots() const;
-  double imbalance() const;   // max over ranks of slots / mean
   uint64_t fingerprint() const;
 };
 

@@ -8,6 +8,7 @@
 
 #include "ballast/base/check.h"
 #include "ballast/base/error.h"
+#include "ballast/plan/attention.h"
 
 namespace ballast {
 namespace {
@@ -235,14 +236,9 @@ ModelShape describe(const ModelConfig& config, std::span<const std::string> free
 double linear_flops_per_token(const ModelShape& shape) { return 6.0 * static_cast<double>(shape.matrix_parameters()); }
 
 double attention_flops(const ModelConfig& config, std::span<const int64_t> lengths) {
-  double pairs = 0;  // (query, key) pairs over all layers: sum over queries i of min(i + 1, window)
+  double pairs = 0;  // over all layers
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    const int64_t window = config.window_of(layer);
-    for (int64_t length : lengths) {
-      const double n = static_cast<double>(length);
-      const double w = window > 0 && window < length ? static_cast<double>(window) : n;
-      pairs += w * (w + 1) / 2 + (n - w) * w;
-    }
+    for (int64_t length : lengths) pairs += causal_pairs(length, config.window_of(layer));
   }
   return 12.0 * static_cast<double>(config.query_width()) * pairs;
 }

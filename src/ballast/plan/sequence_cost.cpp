@@ -7,6 +7,7 @@
 #include <map>
 
 #include "ballast/base/error.h"
+#include "ballast/plan/attention.h"
 
 namespace ballast {
 
@@ -52,17 +53,10 @@ int64_t SequenceCost::layer_count() const {
   return count;
 }
 
-double SequenceCost::pairs(int64_t length, int64_t window) {
-  const auto n = static_cast<double>(length);
-  if (window <= 0 || window >= length) return n * (n + 1) / 2;
-  const auto w = static_cast<double>(window);
-  return w * (w + 1) / 2 + (n - w) * w;
-}
-
 double SequenceCost::attention_s(int64_t length, int64_t members) const {
   double seconds = 0;
   for (const WindowLayers& group : layers) {
-    seconds += static_cast<double>(group.layers) * attention.at(pairs(length, group.window) / static_cast<double>(members));
+    seconds += static_cast<double>(group.layers) * attention.at(causal_pairs(length, group.window) / static_cast<double>(members));
   }
   return seconds;
 }

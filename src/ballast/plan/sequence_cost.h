@@ -42,8 +42,6 @@ struct SequenceCost {
   int64_t moved_bytes = 24576;    // what one moved token sends in one layer: queries, keys, values and output, forward and backward
 
   int64_t layer_count() const;
-  // Pairs (query, key) of a causal sequence that see each other. Exact to 2^53.
-  static double pairs(int64_t length, int64_t window);
   double attention_s(int64_t length, int64_t members = 1) const;   // of one of the ranks that share it in equal parts, all layers
   double linear_s(double tokens) const;                            // all layers
   double link_s(int level, double bytes) const;                    // one transfer

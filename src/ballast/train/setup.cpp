@@ -14,7 +14,6 @@
 #include "ballast/base/error.h"
 #include "ballast/base/files.h"
 #include "ballast/base/log.h"
-#include "ballast/data/batch.h"
 #include "ballast/data/foreign_store.h"
 #include "ballast/model/initialize.h"
 #include "ballast/train/progress.h"
@@ -142,9 +141,14 @@ LayoutLimits layout_limits(const RunConfig& config, const ModelConfig& model, co
         .expected(cuts ? "micro-batches that together hold at least one whole sequence" : fmt::format("micro-batches that hold at least one whole sequence: the layout {} does not cut", config.data.layout))
         .cure(fmt::format("set batch.micro_tokens to {} or more, or data.sequence.max_tokens to {} or less", least, cuts ? limits.micro_tokens * ranks : limits.micro_tokens));
   }
-  limits.cost = sequence_cost(model, topology, config.data.flops, config.train.precision == "bf16" ? 2 : 4);
-  if (!config.data.curves.empty()) apply(parse_cost_curves(read_file(config.data.curves), config.data.curves), topology, limits.cost);
+  limits.cost = sequence_cost_of(config, model, topology);
   return limits;
+}
+
+SequenceCost sequence_cost_of(const RunConfig& config, const ModelConfig& model, const Topology& topology) {
+  SequenceCost cost = sequence_cost(model, topology, config.data.flops, config.train.precision == "bf16" ? 2 : 4);
+  if (!config.data.curves.empty()) apply(parse_cost_curves(read_file(config.data.curves), config.data.curves), topology, cost);
+  return cost;
 }
 
 Layout assumed_layout_of(const RunConfig& config, const ModelConfig& model, const LayoutLimits& limits) {
@@ -269,8 +273,7 @@ Engine::Fill initial_weights(const ModelSource& model, uint64_t seed) {
   };
 }
 
-MicroBatch to_micro_batch(const MicroBatchLayout& layout, const DataSet& data) {
-  BatchArrays arrays = assemble(layout, data);
+MicroBatch to_micro_batch(BatchArrays arrays) {
   MicroBatch batch;
   batch.ids = at::tensor(arrays.ids, at::kLong);
   batch.positions = at::tensor(arrays.positions, at::kLong);

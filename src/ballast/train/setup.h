@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "ballast/data/batch.h"
 #include "ballast/data/source.h"
 #include "ballast/engine/engine.h"
 #include "ballast/model/model_folder.h"
@@ -43,6 +44,8 @@ int64_t sequence_limit(const RunConfig& config, const ModelConfig& model);
 // What layouts of the run keep to. micro_tokens: batch.micro_tokens, or the sequence limit; where layouts cut sequences, the rank's share of a step or
 // of the longest sequence, if that is less. Throws Error(Usage) if a sequence would not fit, and what reading the curves throws.
 LayoutLimits layout_limits(const RunConfig& config, const ModelConfig& model, const Topology& topology);
+// What sequences cost: measured where data.sequence.curves names a file, reckoned from data.sequence.flops and the topology otherwise.
+SequenceCost sequence_cost_of(const RunConfig& config, const ModelConfig& model, const Topology& topology);
 // A layout for planning without data: the step's tokens in sequences as long as may be, laid out by the run's policy.
 Layout assumed_layout_of(const RunConfig& config, const ModelConfig& model, const LayoutLimits& limits);
 
@@ -63,6 +66,6 @@ int64_t run_length(const RunConfig& config, const DataSet& data);
 Engine::Fill initial_weights(const ModelSource& model, uint64_t seed);
 
 // One micro-batch as tensors.
-MicroBatch to_micro_batch(const MicroBatchLayout& layout, const DataSet& data);
+MicroBatch to_micro_batch(BatchArrays arrays);
 
 }  // namespace ballast

@@ -47,7 +47,7 @@ PlannedStep StepPlanner::plan() {
   }
   planned.fingerprints.layout = planned.layout.fingerprint();
   planned.fingerprints.operations = planned.graph.fingerprint();
-  for (const MicroBatchLayout& batch : mine) planned.batches.push_back(to_micro_batch(batch, data_));
+  for (const MicroBatchLayout& batch : mine) planned.batches.push_back(to_micro_batch(assemble(batch, data_)));
   return planned;
 }
 
@@ -77,7 +77,7 @@ PlannedEvaluation plan_evaluation(const Recipe& recipe, int64_t rank, const Data
   planned.tokens = tokens_of(selection);
   const auto& mine = layout.ranks[static_cast<size_t>(rank)];
   planned.graph = build_step(recipe, rank, mine, Work::Evaluate);
-  for (const MicroBatchLayout& batch : mine) planned.batches.push_back(to_micro_batch(batch, data));
+  for (const MicroBatchLayout& batch : mine) planned.batches.push_back(to_micro_batch(assemble(batch, data)));
   return planned;
 }
 

@@ -36,6 +36,13 @@ int bench_partition(const BenchOptions& options);
 int bench_sequences(const BenchOptions& options);
 int bench_layout(const BenchOptions& options);
 
+// What benches of layouts take beside those: a file of lengths, and layouts by name. Removes these settings from `options`.
+struct LengthSettings {
+  std::string lengths;
+  std::vector<std::string> layouts;
+};
+// Throws Error(Usage) without a file of lengths.
+LengthSettings take_length_settings(BenchOptions& options);
 // One length a line, all 1 or more. Throws Error(Data) naming the line.
 std::vector<int64_t> read_lengths(const std::string& path);
 

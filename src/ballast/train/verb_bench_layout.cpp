@@ -29,26 +29,10 @@ struct LayoutBench {
 LayoutBench parse_layout_bench(const BenchOptions& options) {
   LayoutBench bench;
   BenchOptions others = options;
-  std::erase_if(others.overrides, [&](const std::string& one) {
-    const std::string value = one.substr(one.find('=') + 1);
-    if (one.starts_with("lengths=")) {
-      bench.lengths = value;
-    } else if (one.starts_with("layouts=")) {
-      bench.layouts.clear();
-      for (size_t begin = 0; begin <= value.size();) {
-        const size_t comma = std::min(value.find(',', begin), value.size());
-        bench.layouts.push_back(value.substr(begin, comma - begin));
-        begin = comma + 1;
-      }
-    } else {
-      return false;
-    }
-    return true;
-  });
+  LengthSettings settings = take_length_settings(others);
+  bench.lengths = std::move(settings.lengths);
+  if (!settings.layouts.empty()) bench.layouts = std::move(settings.layouts);
   bench.train = parse_train_bench(others, {{"micro_tokens", &bench.micro_tokens}, {"batch_tokens", &bench.batch_tokens}});
-  if (bench.lengths.empty()) {
-    throw Error(ErrorKind::Usage, "no list of lengths is given").at("lengths").expected("a file with one length a line").cure("lengths=FILE ranks=64 micro_tokens=8192");
-  }
   return bench;
 }
 
@@ -120,7 +104,7 @@ int bench_layout(const BenchOptions& options) {
   const ModelConfig model = bench.train.config.model.given() ? open_model(bench.train.config, nullptr).config : preset("gpt2-124m");
   const Topology topology = topology_of(bench.train.config, bench.train.ranks > 0 || bench.train.config.topology ? bench.train.ranks : 64);
   LayoutLimits limits{.ranks = topology.ranks(), .micro_tokens = bench.micro_tokens, .topology = topology, .options = bench.train.config.data.sequence, .heads = model.heads, .kv_heads = model.kv_heads};
-  limits.cost = sequence_cost(model, topology, bench.train.config.data.flops, bench.train.config.train.precision == "bf16" ? 2 : 4);
+  limits.cost = sequence_cost_of(bench.train.config, model, topology);
   const auto steps = steps_of(bench, bench.batch_tokens > 0 ? bench.batch_tokens : topology.ranks() * bench.micro_tokens);
   double sequences = 0;
   for (const auto& step : steps) sequences += static_cast<double>(step.size()) / static_cast<double>(steps.size());

@@ -35,26 +35,10 @@ struct SequenceBench {
 SequenceBench parse_sequence_bench(const BenchOptions& options) {
   SequenceBench bench;
   BenchOptions others = options;
-  std::erase_if(others.overrides, [&](const std::string& one) {
-    const std::string value = one.substr(one.find('=') + 1);
-    if (one.starts_with("lengths=")) {
-      bench.lengths = value;
-    } else if (one.starts_with("layouts=")) {
-      bench.layouts.clear();
-      for (size_t begin = 0; begin <= value.size();) {
-        const size_t comma = std::min(value.find(',', begin), value.size());
-        bench.layouts.push_back(value.substr(begin, comma - begin));
-        begin = comma + 1;
-      }
-    } else {
-      return false;
-    }
-    return true;
-  });
+  LengthSettings settings = take_length_settings(others);
+  bench.lengths = std::move(settings.lengths);
+  if (!settings.layouts.empty()) bench.layouts = std::move(settings.layouts);
   bench.train = parse_train_bench(others, {{"group", &bench.group}, {"turns", &bench.turns}});
-  if (bench.lengths.empty()) {
-    throw Error(ErrorKind::Usage, "no list of lengths is given").at("lengths").expected("a file with one length a line").cure("lengths=FILE group=16 layouts=packed,balanced");
-  }
   return bench;
 }
 
@@ -80,23 +64,16 @@ int64_t token_of(uint64_t sample, int64_t position, int64_t vocab) {
 }
 
 MicroBatch batch_of(const MicroBatchLayout& layout, const std::vector<SampleRef>& selection, int64_t vocab) {
-  MicroBatch batch;
-  std::vector<int64_t> ids, positions, targets;
-  batch.starts.push_back(0);
-  for (const Piece& piece : layout.pieces) {
-    const int64_t length = selection[piece.sample - selection.front().sample].length;
-    for (int64_t t = piece.begin; t < piece.begin + piece.length + piece.padding; ++t) {
-      ids.push_back(token_of(piece.sample, t, vocab));
-      positions.push_back(t);
-      targets.push_back(t + 1 < length ? token_of(piece.sample, t + 1, vocab) : -1);
-    }
-    batch.starts.push_back(static_cast<int64_t>(ids.size()));
-    batch.sample_keys.push_back(piece.sample);
-  }
-  batch.ids = at::tensor(ids, at::kLong);
-  batch.positions = at::tensor(positions, at::kLong);
-  batch.targets = at::tensor(targets, at::kLong);
-  return batch;
+  return to_micro_batch(assemble(
+      layout,
+      [&](uint64_t sample, int64_t begin, int64_t length, int64_t* ids, int64_t* targets) {
+        const int64_t whole = selection[sample - selection.front().sample].length;
+        for (int64_t i = 0, t = begin; i < length; ++i, ++t) {
+          ids[i] = token_of(sample, t, vocab);
+          targets[i] = t + 1 < whole ? token_of(sample, t + 1, vocab) : -1;   // as in the peers, the last position has no target
+        }
+      },
+      0));
 }
 
 struct MeasuredLayout {
@@ -107,7 +84,7 @@ struct MeasuredLayout {
   int64_t memory = 0, layout_bytes = 0, micro_batches = 0, steps = 0;
 };
 
-void measure_turn(const SequenceBench& bench, const std::string& policy, const std::vector<std::vector<SampleRef>>& steps, const LayoutLimits& limits, Recipe recipe,
+void measure_turn(const SequenceBench& bench, const std::string& policy, const std::vector<std::vector<SampleRef>>& steps, LayoutLimits limits, Recipe recipe,
                   const ModelSource& model, Communicator& communicator, int threads, MeasuredLayout& measured) {
   Engine engine(recipe, communicator, EngineOptions{.seed = bench.train.config.run.seed, .threads = threads, .optimizer = bench.train.config.optimizer.spec});
   engine.set_weights(initial_weights(model, bench.train.config.run.seed));
@@ -115,6 +92,7 @@ void measure_turn(const SequenceBench& bench, const std::string& policy, const s
   const auto ranks = static_cast<size_t>(communicator.size());
   for (size_t s = 0; s < steps.size(); ++s) {
     const auto planned = std::chrono::steady_clock::now();
+    limits.options.epoch = static_cast<int64_t>(s) + 1;   // layouts that draw draw anew in every step
     const Layout layout = make_layout(policy, steps[s], limits);
     const auto& mine = layout.ranks[static_cast<size_t>(communicator.rank())];
     const StepGraph graph = build_step(recipe, communicator.rank(), mine, Work::Train);
@@ -160,6 +138,25 @@ void measure_turn(const SequenceBench& bench, const std::string& policy, const s
 }
 
 }  // namespace
+
+LengthSettings take_length_settings(BenchOptions& options) {
+  LengthSettings settings;
+  std::erase_if(options.overrides, [&](const std::string& one) {
+    const std::string value = one.substr(one.find('=') + 1);
+    if (one.starts_with("lengths=")) {
+      settings.lengths = value;
+    } else if (one.starts_with("layouts=")) {
+      settings.layouts = split_placements(value);
+    } else {
+      return false;
+    }
+    return true;
+  });
+  if (settings.lengths.empty()) {
+    throw Error(ErrorKind::Usage, "no list of lengths is given").at("lengths").expected("a file with one length a line").cure("lengths=FILE, as in 'lengths=FILE layouts=packed,balanced ranks=4'");
+  }
+  return settings;
+}
 
 std::vector<int64_t> read_lengths(const std::string& path) {
   std::ifstream file(path);

@@ -9,15 +9,13 @@
 #include "ballast/base/log.h"
 #include "ballast/comm/link_probe.h"
 #include "ballast/plan/cost_curves.h"
-#include "ballast/train/machine.h"
+#include "ballast/train/median.h"
 #include "ballast/train/process.h"
 #include "ballast/train/setup.h"
 
 namespace ballast {
 
 namespace {
-
-using Points = CostCurves::Points;
 
 // Seconds of attention and of the linear modules of one layer for one sequence, as the engine runs them: medians of a few steps.
 std::pair<double, double> measure_layer(Recipe recipe, Communicator& communicator, int threads, int64_t length) {
@@ -53,17 +51,7 @@ std::pair<double, double> measure_layer(Recipe recipe, Communicator& communicato
     attention.push_back(attends);
     linear.push_back(others);
   }
-  const auto middle = [](std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
-  };
-  return {middle(attention), middle(linear)};
-}
-
-// A curve must not fall; a point that noise put below the one before it takes that one's seconds.
-Points rising(Points points) {
-  for (size_t i = 1; i < points.size(); ++i) points[i].second = std::max(points[i].second, points[i - 1].second);
-  return points;
+  return {median(attention), median(linear)};
 }
 
 }  // namespace
@@ -81,9 +69,9 @@ int doctor_curves(const CurveOptions& options) {
     CostCurves curves;
     if (communicator.size() > 1) {
       for (const LinkFigures& level : probe_links(communicator, topology)) {
-        Points points;
+        CostCurves::Points points;
         for (const LinkRate& rate : level.by_size) points.emplace_back(static_cast<double>(rate.bytes), level.latency_s + static_cast<double>(rate.bytes) / rate.unit_bytes_per_s);
-        if (!points.empty()) curves.links.emplace_back(level.name, rising(points));
+        if (!points.empty()) curves.links.emplace_back(level.name, std::move(points));
       }
     }
     if (communicator.rank() == 0) {
@@ -100,12 +88,9 @@ int doctor_curves(const CurveOptions& options) {
         curves.linear.emplace_back(static_cast<double>(length), others);
         if (length == longest) break;
       }
-      curves.attention = rising(curves.attention);
-      curves.linear = rising(curves.linear);
       std::cout << fmt::format("# Measured by ballast doctor --curves: {}, {}, {} thread{}{}.\n", source.text, config.train.precision, threads, threads == 1 ? "" : "s",
                                communicator.size() > 1 ? ", links over " + communicator.name() : "")
-                << cost_curves_text(curves);
-      std::cout << std::flush;
+                << cost_curves_text(curves) << std::flush;
     }
     communicator.barrier("curves");
     return 0;

@@ -36,7 +36,7 @@ Layout planned_layout(const PlanOptions& options, const RunConfig& config, const
   return make_layout(config.data.layout, selection, limits);
 }
 
-nlohmann::json to_json(const PlanSummary& summary, const Recipe& recipe, const Layout& layout) {
+nlohmann::json to_json(const PlanSummary& summary, const Recipe& recipe, const LayoutReport& layout) {
   nlohmann::json json;
   json["ranks"] = summary.ranks;
   json["placement"] = recipe.placement.name;
@@ -52,21 +52,24 @@ nlohmann::json to_json(const PlanSummary& summary, const Recipe& recipe, const L
   json["bytes_per_rank"] = summary.bytes_per_rank;
   json["operations"] = summary.operations;
   json["flops_per_step"] = summary.flops_per_step;
-  json["layout"] = {{"name", layout.name}, {"tokens", layout.tokens()}, {"slots", layout.slots()}, {"imbalance", layout.imbalance()}};
+  json["layout"] = {{"name", layout.name}, {"tokens", layout.tokens}, {"slots", layout.slots}, {"imbalance", layout.cost_imbalance}, {"token_imbalance", layout.token_imbalance}};
   return json;
 }
 
-void print_plan(const PlanSummary& summary, const Recipe& recipe, const Layout& layout) {
+void print_plan(const PlanSummary& summary, const Recipe& recipe, const Layout& layout, const LayoutReport& report) {
   std::cout << fmt::format("ranks       {}  {}\n", summary.ranks, recipe.topology.text());
   std::cout << fmt::format("parameters  {:.1f} M, {:.1f} M trained, in {} groups\n", static_cast<double>(recipe.model.parameters()) / 1e6,
                            static_cast<double>(recipe.model.trainable_parameters()) / 1e6, recipe.model.groups.size());
   for (const std::string& line : banner_lines(summary, recipe, layout)) std::cout << line << "\n";
-  std::cout << fmt::format("            {} tokens in {} slots, imbalance {:.3f}\n", layout.tokens(), layout.slots(), layout.imbalance());
+  std::cout << fmt::format("            {} tokens in {} slots, imbalance of cost {:.3f}, of tokens {:.3f}\n", report.tokens, report.slots, report.cost_imbalance, report.token_imbalance);
   std::cout << "\nmemory per rank (maximum over ranks)\n";
   for (const auto& state : summary.memory) std::cout << fmt::format("  {:<12} {:<7} {:>14}\n", state.state, state.tier, bytes_text(state.bytes_per_rank));
   std::cout << fmt::format("  {:<12} {:<7} {:>14}\n", "sum", "", bytes_text(summary.bytes_per_rank));
   std::cout << "\npayload bytes per step (sum over ranks)\n";
-  for (const auto& level : summary.levels) std::cout << fmt::format("  {:<20} {:>14}  {}\n", level.name, bytes_text(level.bytes_per_step), level.bytes_per_step);
+  for (const auto& level : summary.levels) {
+    std::cout << fmt::format("  {:<20} {:>14}  {}\n", level.name, bytes_text(level.bytes_per_step), level.bytes_per_step);
+    if (level.layout_bytes > 0) std::cout << fmt::format("  {:<20} {:>14}  {}\n", "  rings and moves", bytes_text(level.layout_bytes), level.layout_bytes);
+  }
   std::cout << "\noperations of one rank\n";
   for (const auto& [what, count] : summary.operations) std::cout << fmt::format("  {:<20} {:>6}\n", what, count);
 }
@@ -78,7 +81,7 @@ struct Compared {
 
 // Placements side by side: memory, bytes, the share of communication that links and the measured GEMM rate suggest, and the largest model whose
 // states fit the limit, on these ranks and on more of the outermost units.
-void compare(const std::vector<Compared>& rows, const Layout& layout, int64_t limit, const PlanOptions& options) {
+void compare(const std::vector<Compared>& rows, const LayoutReport& layout, int64_t limit, const PlanOptions& options) {
   const Topology& topology = rows.front().recipe.topology;
   const double flops = options.flops ? *options.flops : measured_gemm_peak(*make_single(), rows.front().recipe.compute, 1);
   const std::vector<std::pair<std::string, double>> growths{{"x1", 1}, {"x4", 4}, {"x16", 16}, {"limit", std::numeric_limits<double>::infinity()}};
@@ -149,18 +152,18 @@ int run_plan(const PlanOptions& options) {
   Recipe recipe = make_recipe(config, model.config, topology);
   const LayoutLimits limits = layout_limits(config, model.config, topology);
   const Layout layout = planned_layout(options, config, model.config, tokenizer.get(), limits);
-  const int64_t limit = options.limit_memory.value_or(machine_memory());
-  if (config.train.prefetch == 0) recipe.prefetch = prefetch_that_fits(recipe, layout, limit);
-  const PlanSummary summary = summarize(recipe, layout);
+  const LayoutReport report = describe_layout(layout, limits);
   if (!options.svg.empty()) {
-    write_aside(options.svg, layout_svg(layout, describe_layout(layout, limits), limits));
+    write_aside(options.svg, layout_svg(layout, report, limits));
     log_info("the picture of the layout is in {}", options.svg);
   }
   if (options.show_layout) {
-    const LayoutReport report = describe_layout(layout, limits);
     std::cout << (options.json ? layout_json(layout, report, limits).dump(2) + "\n" : layout_text(layout, report, limits));
     return 0;
   }
+  const int64_t limit = options.limit_memory.value_or(machine_memory());
+  if (config.train.prefetch == 0) recipe.prefetch = prefetch_that_fits(recipe, layout, limit);
+  const PlanSummary summary = summarize(recipe, layout);
   if (!options.compare.empty()) {
     std::vector<Compared> rows{{recipe, summary}};
     for (const std::string& text : options.compare) {
@@ -169,11 +172,11 @@ int run_plan(const PlanOptions& options) {
       PlanSummary its = summarize(other, layout);
       rows.push_back({std::move(other), std::move(its)});
     }
-    compare(rows, layout, limit, options);
+    compare(rows, report, limit, options);
   } else if (options.json) {
-    std::cout << to_json(summary, recipe, layout).dump(2) << "\n";
+    std::cout << to_json(summary, recipe, report).dump(2) << "\n";
   } else {
-    print_plan(summary, recipe, layout);
+    print_plan(summary, recipe, layout, report);
   }
   if (options.limit_memory) {
     require_fit(summary, recipe, layout, *options.limit_memory);
