@@ -18,18 +18,13 @@ struct AttentionOps::Pass {
 };
 
 AttentionOps::AttentionOps(const Recipe& recipe, int64_t rank, StepGraph& graph, const MicroBatchLayout& layout, int32_t micro_batch)
-    : recipe_(recipe), rank_(rank), graph_(graph), layout_(layout), micro_batch_(micro_batch), layers_(static_cast<size_t>(recipe.model.config.layers)) {
-  for (const CutPart& part : layout.cuts) {
-    if (part.member >= 0) cut_rows_ = std::max(cut_rows_, part.slot + rows_of(*part.cut, part.member));
-  }
-  int64_t slot = 0;
-  for (const Piece& piece : layout.attention_pieces()) {
-    const int64_t count = piece.length + piece.padding;
-    if (slot >= cut_rows_ && count > 0) {
-      const RowSpan span{slot, count, piece.begin};
-      whole_.push_back({{span}, {span}, piece.sample});
-    }
-    slot += count;
+    : recipe_(recipe), rank_(rank), graph_(graph), layout_(layout), micro_batch_(micro_batch), cut_rows_(layout.cut_slots()),
+      layers_(static_cast<size_t>(recipe.model.config.layers)) {
+  int64_t slot = cut_rows_;
+  for (const Piece& piece : layout.whole_pieces()) {
+    const RowSpan span{slot, piece.length + piece.padding, piece.begin};
+    whole_.push_back({{span}, {span}, piece.sample});
+    slot += span.count;
   }
 }
 

@@ -44,7 +44,7 @@ class AttentionOps {
   StepGraph& graph_;
   const MicroBatchLayout& layout_;
   int32_t micro_batch_;
-  int64_t cut_rows_ = 0;               // attention slots before the first that is of no cut sequence
+  int64_t cut_rows_;                   // attention slots before the first that is of no cut sequence
   std::vector<AttendUnit> whole_;      // the sequences that this rank attends alone
   std::vector<Kept> layers_;
 };

@@ -22,6 +22,22 @@ int64_t MicroBatchLayout::attention_slots() const {
   return sum;
 }
 
+int64_t MicroBatchLayout::cut_slots() const {
+  int64_t sum = 0;
+  for (const CutPart& part : cuts) {
+    if (part.member < 0) continue;
+    for (const Piece& chunk : part.cut->chunks(part.member)) sum += chunk.length;
+  }
+  return sum;
+}
+
+std::span<const Piece> MicroBatchLayout::whole_pieces() const {
+  const std::span<const Piece> all(attention_pieces());
+  size_t first = 0;
+  for (int64_t left = cut_slots(); left > 0; ++first) left -= all[first].length + all[first].padding;
+  return all.subspan(first);
+}
+
 const char* name_of(Sharing sharing) {
   switch (sharing) {
     case Sharing::Ring: return "ring";

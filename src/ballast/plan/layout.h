@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,8 @@ struct MicroBatchLayout {
   bool remapped() const { return !leave.empty() || !arrive.empty() || !attended.empty(); }
   const std::vector<Piece>& attention_pieces() const { return remapped() ? attended : pieces; }
   int64_t attention_slots() const;
+  int64_t cut_slots() const;           // of these, how many stand first and belong to cut sequences
+  std::span<const Piece> whole_pieces() const;   // the attention pieces behind them
 };
 
 // All ranks have the same number of micro-batches; an empty one is legal.

@@ -67,6 +67,13 @@ std::vector<int64_t> zone_boundaries(const LayoutLimits& limits) {
   return from;
 }
 
+double attention_s(const MicroBatchLayout& batch, const SequenceCost& cost) {
+  double seconds = 0;
+  for (const CutPart& part : batch.cuts) if (part.member >= 0) seconds += cost.attention_s(part.cut->length, part.cut->members());
+  for (const Piece& piece : batch.whole_pieces()) seconds += cost.attention_s(piece.length + piece.padding);
+  return seconds;
+}
+
 LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
   const Topology topology = topology_of(limits);
   const SequenceCost& cost = limits.cost;
@@ -79,7 +86,7 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
   report.sharing_bytes.assign(levels, 0.0), report.moved_bytes.assign(levels, 0.0), report.shortest_cut.assign(levels, 0);
   report.hidden_from = zone_boundaries(limits);
   const auto ranks = static_cast<double>(layout.ranks.size());
-  double most_cost = 0, mean_cost = 0, most_slots = 0, attention_s = 0;
+  double most_cost = 0, mean_cost = 0, most_slots = 0, all_attention_s = 0;
   std::vector<std::set<int64_t>> exposed(levels);
   for (size_t m = 0; m < static_cast<size_t>(report.micro_batches); ++m) {
     bool moves = false;
@@ -96,13 +103,11 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
     for (size_t r = 0; r < layout.ranks.size(); ++r) {
       const MicroBatchLayout& batch = layout.ranks[r][m];
       RankSeconds seconds;
-      int64_t cut_slots = 0;
+      seconds.attention = attention_s(batch, cost);
       for (const CutPart& part : batch.cuts) {
         if (part.member < 0) continue;
         const CutSequence& cut = *part.cut;
-        seconds.attention += cost.attention_s(cut.length, cut.members());
         seconds.sharing += sharing_s(cost, cut, topology);
-        for (const Piece& chunk : cut.chunks(part.member)) cut_slots += chunk.length;
         if (part.member != 0) continue;
         ++report.cut_sequences;
         add_sharing_bytes(cut, cost, topology, report.sharing_bytes);
@@ -111,14 +116,7 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
         shortest = shortest == 0 ? cut.length : std::min(shortest, cut.length);
         if (sharing_s(cost, cut, topology) > cost.attention_s(cut.length, cut.members())) exposed[static_cast<size_t>(cut.level)].insert(cut.length);
       }
-      int64_t slot = 0;
-      for (const Piece& piece : batch.attention_pieces()) {
-        if (slot >= cut_slots) {   // a padded row attends over its padding
-          seconds.attention += cost.attention_s(piece.length + piece.padding);
-          report.longest_whole = std::max(report.longest_whole, piece.length);
-        }
-        slot += piece.length + piece.padding;
-      }
+      for (const Piece& piece : batch.whole_pieces()) report.longest_whole = std::max(report.longest_whole, piece.length);
       seconds.linear = cost.linear_s(static_cast<double>(batch.slots()));
       slots = std::max(slots, batch.slots());
       const double load = moves ? seconds.attention : seconds.compute();
@@ -127,7 +125,7 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
       slowest = std::max(slowest, std::max(seconds.attention, seconds.sharing) + seconds.linear);
       slowest_attention = std::max({slowest_attention, seconds.attention, seconds.sharing});
       slowest_linear = std::max(slowest_linear, seconds.linear);
-      attention_s += seconds.attention;
+      all_attention_s += seconds.attention;
       RankSeconds& sum = report.ranks[r];
       sum.attention += seconds.attention, sum.linear += seconds.linear, sum.sharing += seconds.sharing;
     }
@@ -144,7 +142,7 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
   }
   report.cost_imbalance = mean_cost > 0 ? most_cost / mean_cost : 1;
   report.token_imbalance = report.slots > 0 ? most_slots * ranks / static_cast<double>(report.slots) : 1;
-  report.lower_bound_s = (attention_s + cost.linear_s(static_cast<double>(report.tokens))) / ranks;
+  report.lower_bound_s = (all_attention_s + cost.linear_s(static_cast<double>(report.tokens))) / ranks;
   for (size_t level = 0; level < levels; ++level) {
     if (exposed[level].empty()) continue;
     const int64_t from = report.hidden_from[level];

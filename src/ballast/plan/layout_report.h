@@ -31,6 +31,8 @@ struct LayoutReport {
   double padding_share() const { return slots == 0 ? 0 : 1 - static_cast<double>(tokens) / static_cast<double>(slots); }
   std::vector<std::string> notes;      // cut sequences too short to hide their rings, and the like
 };
+// Of one rank in one micro-batch: its parts of cut sequences and its whole ones, a padded row with its padding.
+double attention_s(const MicroBatchLayout& batch, const SequenceCost& cost);
 LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits);
 
 // By level: the length from which attention hides the transfers of a sequence that all ranks of a unit of the level share (arXiv 2509.21841:

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "ballast/base/units.h"
 #include "ballast/plan/layout_parts.h"
 
 namespace ballast {
@@ -33,12 +34,6 @@ std::string escaped(const std::string& text) {
 // Neighbouring numbers far apart on the colour circle (the golden angle), some darker than others.
 std::string colour(size_t number) {
   return fmt::format("hsl({},{}%,{}%)", static_cast<int>(static_cast<double>(number) * 137.508) % 360, 55 + number / 5 % 3 * 10, 58 + number / 3 % 3 * 8);
-}
-
-// Seconds with a fitting unit.
-std::string seconds_text(double seconds) {
-  if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
-  return seconds >= 1e-3 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.1f} µs", seconds * 1e6);
 }
 
 struct Canvas {
@@ -73,19 +68,9 @@ void draw_pieces(Canvas& canvas, std::span<const Piece> pieces, double at, doubl
   }
 }
 
-double rank_attention_s(const MicroBatchLayout& batch, const SequenceCost& cost) {
-  double seconds = 0;
-  int64_t cut_slots = 0, slot = 0;
-  for (const CutPart& part : batch.cuts) {
-    if (part.member < 0) continue;
-    seconds += cost.attention_s(part.cut->length, part.cut->members());
-    for (const Piece& chunk : part.cut->chunks(part.member)) cut_slots += chunk.length;
-  }
-  for (const Piece& piece : batch.attention_pieces()) {
-    if (slot >= cut_slots) seconds += cost.attention_s(piece.length + piece.padding);
-    slot += piece.length + piece.padding;
-  }
-  return seconds;
+// What the bar beside a rank stands for: all compute, or attention alone where tokens move.
+double rank_s(const MicroBatchLayout& batch, const SequenceCost& cost) {
+  return attention_s(batch, cost) + (batch.remapped() ? 0 : cost.linear_s(static_cast<double>(batch.slots())));
 }
 
 void draw_batch(Canvas& canvas, const Layout& layout, size_t m, const LayoutLimits& limits, const Topology& topology, const std::map<uint64_t, size_t>& number) {
@@ -100,7 +85,7 @@ void draw_batch(Canvas& canvas, const Layout& layout, size_t m, const LayoutLimi
     widest = std::max({widest, batch.slots(), batch.attention_slots()});
     moves |= batch.remapped();
     for (const CutPart& part : batch.cuts) cuts[part.cut->order] = part.cut, ring[part.cut->sample] = part.cut->order;
-    const double seconds = rank_attention_s(batch, limits.cost) + (batch.remapped() ? 0 : limits.cost.linear_s(static_cast<double>(batch.slots())));
+    const double seconds = rank_s(batch, limits.cost);
     slowest = std::max(slowest, seconds);
     all += seconds;
   }
@@ -118,8 +103,8 @@ void draw_batch(Canvas& canvas, const Layout& layout, size_t m, const LayoutLimi
     canvas.text(kLeft - 60, canvas.y + bar - 1, fmt::format("rank {}", r));
     draw_pieces(canvas, batch.attention_pieces(), canvas.y, bar, slot_wide, number, ring);
     if (moves) draw_pieces(canvas, batch.pieces, canvas.y + bar + 1, bar - 2, slot_wide, number, ring);
-    const double seconds = rank_attention_s(batch, limits.cost) + (batch.remapped() ? 0 : limits.cost.linear_s(static_cast<double>(batch.slots())));
-    canvas.box(cost_left, canvas.y, kCostWide * seconds / slowest, bar, "#7a8794", seconds_text(seconds), false);
+    const double seconds = rank_s(batch, limits.cost);
+    canvas.box(cost_left, canvas.y, kCostWide * seconds / slowest, bar, "#7a8794", format_time(seconds), false);
     canvas.y += row;
   }
   const double mean_x = cost_left + kCostWide * mean / slowest;
@@ -161,7 +146,7 @@ std::string layout_svg(const Layout& layout, const LayoutReport& report, const L
   canvas.y = 24;
   canvas.text(10, canvas.y, fmt::format("{}: {} sequences, {} tokens over {}", layout.name, number.size(), report.tokens, topology.text()), "class=\"title\"");
   canvas.text(10, canvas.y + 18, fmt::format("most loaded rank {:.3f} of the mean, tokens {:.3f}, padding {:.1f} %; predicted step {} (at least {})", report.cost_imbalance, report.token_imbalance,
-                                             100 * report.padding_share(), seconds_text(report.step_s), seconds_text(report.lower_bound_s)));
+                                             100 * report.padding_share(), format_time(report.step_s), format_time(report.lower_bound_s)));
   canvas.y += 32;
   const auto batches = std::min(kMostBatches, layout.micro_batches());
   for (int64_t m = 0; m < batches; ++m) draw_batch(canvas, layout, static_cast<size_t>(m), limits, topology, number);

@@ -63,13 +63,9 @@ std::string layout_text(const Layout& layout, const LayoutReport& report, const 
     text += fmt::format("  {:<6} {:>10} {:>10} {:>10} {:>8} {:>8}\n", "rank", "tokens", "attended", "of cut", "whole", "moved in");
     for (int64_t r = 0; r < std::min(ranks, kMostRanks); ++r) {
       const MicroBatchLayout& batch = layout.ranks[static_cast<size_t>(r)][static_cast<size_t>(m)];
-      int64_t of_cut = 0, moved = 0, chunks = 0;
-      for (const CutPart& part : batch.cuts) {
-        if (part.member < 0) continue;
-        for (const Piece& chunk : part.cut->chunks(part.member)) of_cut += chunk.length, chunks += chunk.length > 0;
-      }
+      int64_t moved = 0;
       for (const TokenRun& run : batch.arrive) if (run.rank != r) moved += run.count;
-      text += fmt::format("  {:<6} {:>10} {:>10} {:>10} {:>8} {:>8}\n", r, batch.slots(), batch.attention_slots(), of_cut, static_cast<int64_t>(batch.attention_pieces().size()) - chunks, moved);
+      text += fmt::format("  {:<6} {:>10} {:>10} {:>10} {:>8} {:>8}\n", r, batch.slots(), batch.attention_slots(), batch.cut_slots(), batch.whole_pieces().size(), moved);
     }
     if (ranks > kMostRanks) text += fmt::format("  and {} more ranks: --json lists all\n", ranks - kMostRanks);
   }
