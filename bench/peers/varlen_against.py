@@ -47,8 +47,21 @@ def peer_ranks(args, ranks, lengths):
     return None, run.stderr.strip()[-300:]
 
 
-def ours(args, ranks, lengths):
-    command = [args.ballast, "bench", "sequences", "--json", f"model.preset=gpt2-{args.size}", f"lengths={lengths}", f"data.sequence.max_tokens={args.longest}",
+SHAPES = {"30m": (6, 384, 6), "124m": (12, 768, 12)}   # layers, width, heads
+
+
+def model_file(args, folder):
+    """GPT-2 of the size with as many positions as the longest sequence has; PyTorch's models are made so too."""
+    layers, width, heads = SHAPES[args.size]
+    path = os.path.join(folder, "model.json")
+    with open(path, "w") as file:
+        json.dump({"model_type": "gpt2", "vocab_size": 50257, "n_positions": args.longest, "n_embd": width, "n_layer": layers, "n_head": heads, "activation_function": "gelu_new",
+                   "layer_norm_epsilon": 1e-5, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}, file)
+    return path
+
+
+def ours(args, ranks, lengths, model):
+    command = [args.ballast, "bench", "sequences", "--json", f"model.config={model}", f"lengths={lengths}", f"data.sequence.max_tokens={args.longest}",
                f"batch.micro_tokens={args.micro_tokens}", f"group={args.group}", f"steps={args.steps}", f"warmup={args.warmup}", "turns=1", f"precision={'fp32' if args.mode == 'fp32' else 'bf16'}",
                f"threads={max(1, args.threads // ranks)}", f"ranks={ranks}", f"placement={args.placement if ranks > 1 else 'ddp'}", "layouts=" + args.layouts]
     run = subprocess.run(command, capture_output=True, text=True)
@@ -62,7 +75,7 @@ def main():
     parser.add_argument("--scripts", required=True)
     parser.add_argument("--python", required=True)
     parser.add_argument("--ballast", default=os.path.join(ROOT, "build", "ballast"))
-    parser.add_argument("--size", default="124m")
+    parser.add_argument("--size", default="124m", choices=list(SHAPES))
     parser.add_argument("--mode", default="fp32", choices=["fp32", "amp", "bf16"])
     parser.add_argument("--lengths", default="")
     parser.add_argument("--longest", type=int, default=1024)
@@ -87,6 +100,7 @@ def main():
             with open(lengths, "w") as file:
                 for _ in range(args.group * (args.steps + args.warmup)):
                     file.write(f"{max(8, min(1024, int(120 * rng.lognormvariate(0, 1))))}\n")
+        model = model_file(args, folder)
         rows = {}
 
         def note(name, rates, more):
@@ -110,7 +124,7 @@ def main():
                         print(f"  pytorch packed, {ranks} ranks: failed: {failure}", flush=True)
                     else:
                         note(f"pytorch packed, {ranks} ranks", rates, {"loss": float("nan"), "padding": 0.0})
-                for one in ours(args, ranks, lengths):
+                for one in ours(args, ranks, lengths, model):
                     note(f"ballast {one['layout']}, {ranks} rank(s)", [one["real_tokens_per_s"]],
                          {"loss": one["loss"], "padding": one["padding_share"], "imbalance": one["busy_imbalance"], "peak_mib": one["peak_allocated_bytes"] / 2**20})
         peers = [statistics.median(row["rates"]) for name, row in rows.items() if name.startswith("pytorch")]

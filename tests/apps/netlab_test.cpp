@@ -158,6 +158,11 @@ TEST(NetlabUsage, RefusesNonsense) {
   EXPECT_EQ(bash("\"$netlab\" run --nodes 3 --ranks-per-node 1,2 -- true").code, 2);
   EXPECT_EQ(bash("\"$netlab\" run --nodes 2 --rack-rate 1mbit -- true").code, 2);
   EXPECT_EQ(bash("\"$netlab\" run --nodes 2 --threads 0 -- true").code, 2);
+  for (const std::string wrong : {"--rate 200", "--rate fast", "--rate 0mbit", "--rate=-1mbit", "--rack-rate 1xbit", "--delay 1", "--loss 0.1", "--loopback-rate 1gb"}) {
+    const Shell refused = bash("\"$netlab\" run --nodes 2 --racks 2 " + wrong + " -- true");
+    EXPECT_EQ(refused.code, 2) << wrong << refused.text;
+    EXPECT_THAT(refused.text, HasSubstr("is not a number above 0 with a unit")) << wrong;
+  }
 }
 
 }  // namespace

@@ -100,13 +100,17 @@ Printed Program::wait(double seconds) {
 Printed run_program(const std::vector<std::string>& arguments, const std::filesystem::path& folder) { return Program(arguments, folder).wait(); }
 
 std::vector<Printed> run_ranks(const std::vector<std::vector<std::string>>& arguments, const std::filesystem::path& folder) {
+  return run_ranks(arguments, std::vector<std::filesystem::path>(arguments.size(), folder));
+}
+
+std::vector<Printed> run_ranks(const std::vector<std::vector<std::string>>& arguments, const std::vector<std::filesystem::path>& folders) {
   const std::string ranks = std::to_string(arguments.size()), port = std::to_string(free_port());
   const std::pair<const char*, std::string> common[] = {{"WORLD_SIZE", ranks}, {"LOCAL_WORLD_SIZE", ranks}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
   std::vector<std::unique_ptr<Program>> programs;
   for (const auto& [name, value] : common) ::setenv(name, value.c_str(), 1);
   for (size_t rank = 0; rank < arguments.size(); ++rank) {
     for (const char* name : {"RANK", "LOCAL_RANK"}) ::setenv(name, std::to_string(rank).c_str(), 1);
-    programs.push_back(std::make_unique<Program>(arguments[rank], folder));
+    programs.push_back(std::make_unique<Program>(arguments[rank], folders[rank]));
   }
   for (const char* name : {"RANK", "LOCAL_RANK"}) ::unsetenv(name);
   for (const auto& [name, value] : common) ::unsetenv(name);

@@ -35,6 +35,8 @@ Printed run_program(const std::vector<std::string>& arguments, const std::filesy
 
 // As many ranks as there are lists of arguments, each with its own, in the environment that torchrun gives.
 std::vector<Printed> run_ranks(const std::vector<std::vector<std::string>>& arguments, const std::filesystem::path& folder = ".");
+// Each rank in a folder of its own, as on hosts that share no disk.
+std::vector<Printed> run_ranks(const std::vector<std::vector<std::string>>& arguments, const std::vector<std::filesystem::path>& folders);
 
 // A fresh folder for one test, removed at its end.
 class Workplace {

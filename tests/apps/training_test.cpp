@@ -330,5 +330,20 @@ TEST_F(Training, ARankWithAnotherTopologyIsRefused) {
   EXPECT_NE(ended[0].code, 0);
 }
 
+// The layout follows from the measured costs: one path may hold different files on different hosts.
+TEST_F(Training, ARankWithOtherCostCurvesIsRefused) {
+  const Workplace other;
+  write_files(other);
+  place_.write("curves.yaml", "attention: [[16, 1e-4], [64, 1e-3]]\n");
+  other.write("curves.yaml", "attention: [[16, 1e-4], [64, 2e-3]]\n");
+  const std::vector<std::string> command{"train", "c.yaml", "run.dir=" + (place_.path() / "r").string(), "topology={node: 2}", "data.sequence.layout=balanced", "data.sequence.curves=curves.yaml"};
+  for (const Printed& rank : run_ranks({command, command}, {place_.path(), other.path()})) {
+    EXPECT_EQ(rank.code, 5) << rank.errors;
+    EXPECT_THAT(rank.errors, HasSubstr("rank 0 and rank 1 were started differently: 'file of data.sequence.curves' differs"));
+  }
+  other.write("curves.yaml", place_.read("curves.yaml"));
+  for (const Printed& rank : run_ranks({command, command}, {place_.path(), other.path()})) EXPECT_EQ(rank.code, 0) << rank.errors;
+}
+
 }  // namespace
 }  // namespace ballast::testing

@@ -189,7 +189,7 @@ TEST(SharingCost, FollowsTheFormulasOfConcentricRings) {
     EXPECT_DOUBLE_EQ(bytes.ring, 3 * 2 * n * (p - c * c) / (c * p));            // forward once, backward twice
     EXPECT_DOUBLE_EQ(bytes.team, 2 * 4 * n * (c - 1) / p);                      // forward and backward
     EXPECT_EQ(bytes.ring_transfers, 3 * (64 / (team * team) - 1));
-    EXPECT_DOUBLE_EQ(team_memory_bytes(cost, 6400, 64, team), (3 * c - 3) * n / p);
+    EXPECT_DOUBLE_EQ(team_memory_bytes(cost, 6400, 64, team), team == 1 ? 0 : (6 * c - 4) * n / p);
     cut.keys_across = false;   // one hop more brings a team its first keys
     if (team > 1) { EXPECT_EQ(sharing_bytes(cost, cut).ring_transfers, 3 * 64 / (team * team)); }
   }

@@ -1,5 +1,6 @@
 #include "ballast/base/log.h"
 
+#include <spdlog/details/log_msg_buffer.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -32,11 +33,14 @@ spdlog::level::level_enum spdlog_level(LogLevel level) {
   return spdlog::level::off;
 }
 
+constexpr size_t kKeptBeforeFile = 1000;
+
 struct Sinks {
   std::mutex mutex;
   LogLevel level = LogLevel::Info;
   std::shared_ptr<spdlog::sinks::sink> terminal = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
   std::shared_ptr<spdlog::sinks::sink> file;
+  std::vector<spdlog::details::log_msg_buffer> before_file;   // said while no file was open, at most kKeptBeforeFile
   Sinks() { terminal->set_pattern("%^%v%$"); }
 };
 
@@ -97,12 +101,16 @@ void open_log_file(const std::filesystem::path& path) {
   }
   file->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
   std::lock_guard lock(sinks().mutex);
+  for (const auto& record : sinks().before_file) file->log(record);
+  file->flush();
+  sinks().before_file.clear();
   sinks().file = std::move(file);
 }
 
 void close_log_file() {
   std::lock_guard lock(sinks().mutex);
   sinks().file.reset();
+  sinks().before_file.clear();
 }
 
 void log_line(LogLevel level, std::string_view message) {
@@ -121,6 +129,8 @@ void log_line(LogLevel level, std::string_view message) {
   if (out.file) {
     out.file->log(record);
     out.file->flush();
+  } else if (out.before_file.size() < kKeptBeforeFile) {
+    out.before_file.emplace_back(record);
   }
 }
 

@@ -17,7 +17,7 @@ std::vector<std::string> log_level_names();
 
 void set_log_level(LogLevel level);
 LogLevel log_level();
-// Appends every line that passes the level to `path` too. Throws Error(Environment).
+// Appends every line that passes the level to `path` too, first those (at most 1000) that were said while none was open. Throws Error(Environment).
 void open_log_file(const std::filesystem::path& path);
 void close_log_file();
 

@@ -18,7 +18,7 @@ struct SequenceOptions {
   Sharing sharing = Sharing::Ring;
   int64_t team = 1;               // of a ring; 0: chosen by cost for each. The square of a team divides the ring's ranks
   bool keys_across = false;       // CutSequence::keys_across, of a team that is given
-  double team_memory_bytes = 0;   // most that a chosen team may keep beyond a plain ring in one layer; 0: no limit
+  double team_memory_bytes = 0;   // most that a chosen team may hold beyond a plain ring in one layer; 0: no limit
   Remap remap = Remap::Auto;
   bool route = true;              // spread hops between units over their links where that pays (plan/route.h)
   int64_t attention_tokens = 0;   // attention slots of a micro-batch on one rank under a remap; 0: 2 * micro_tokens

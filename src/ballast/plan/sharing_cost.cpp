@@ -52,7 +52,7 @@ double sharing_s(const SequenceCost& cost, const CutSequence& cut, const Topolog
 
 double team_memory_bytes(const SequenceCost& cost, int64_t length, int64_t members, int64_t team) {
   const double share = static_cast<double>(length) / static_cast<double>(members);
-  return static_cast<double>(3 * team - 3) * share * static_cast<double>(cost.moved_bytes) / 8;
+  return team == 1 ? 0 : static_cast<double>(6 * team - 4) * share * static_cast<double>(cost.moved_bytes) / 8;
 }
 
 void choose_team(CutSequence& cut, const SequenceCost& cost, const Topology& topology, double limit) {

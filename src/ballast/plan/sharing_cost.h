@@ -19,7 +19,9 @@ SharingBytes sharing_bytes(const SequenceCost& cost, const CutSequence& cut);
 // team on the innermost that can hold it.
 double sharing_s(const SequenceCost& cost, const CutSequence& cut, const Topology& topology);
 
-// Activations that a team keeps beyond a plain ring's in one layer: (3 C - 3) A with A = length / members tokens of `moved_bytes` / 8.
+// Activations that a team of C > 1 holds beyond a plain ring's while one layer attends: (6 C - 4) A with A = length / members tokens of `moved_bytes` / 8.
+// The ring holds two pairs of keys and values, 4 A; the team its queries, two pairs of C-fold keys and values, and its partial results. (The source's
+// (3 C - 3) A counts neither the second pair nor that the own queries, keys and values stay for the backward.)
 double team_memory_bytes(const SequenceCost& cost, int64_t length, int64_t members, int64_t team);
 
 // Sets team and keys_across to what takes least time on the links: C = 1, 2, ... with C^2 dividing the members and the extra memory within `limit`

@@ -6,16 +6,11 @@
 #include <array>
 
 #include "ballast/base/error.h"
+#include "ballast/base/units.h"
 
 namespace ballast {
 
 namespace {
-
-std::string gib(int64_t bytes) {
-  const auto value = static_cast<double>(bytes);
-  if (value >= 1 << 30) return fmt::format("{:.2f} GiB", value / (1 << 30));
-  return fmt::format("{:.1f} MiB", value / (1 << 20));
-}
 
 struct RankPlan {
   std::array<int64_t, kStateKinds> bytes{};
@@ -147,13 +142,13 @@ void require_fit(const PlanSummary& summary, const Recipe& recipe, const Layout&
   if (summary.bytes_per_rank <= limit) return;
   std::string largest;
   for (size_t i = 0; i < std::min<size_t>(3, summary.largest.size()); ++i) {
-    largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", summary.largest[i].name, gib(summary.largest[i].bytes));
+    largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", summary.largest[i].name, format_bytes(summary.largest[i].bytes));
   }
   const std::string fitting = placement_that_fits(recipe, layout, limit);
-  throw Error(ErrorKind::OutOfMemory, fmt::format("the plan needs {} per rank, the limit is {}", gib(summary.bytes_per_rank), gib(limit)))
+  throw Error(ErrorKind::OutOfMemory, fmt::format("the plan needs {} per rank, the limit is {}", format_bytes(summary.bytes_per_rank), format_bytes(limit)))
       .at("placement " + recipe.placement.name)
       .found("largest: " + largest)
-      .expected(fmt::format("at most {} per rank", gib(limit)))
+      .expected(fmt::format("at most {} per rank", format_bytes(limit)))
       .cure(fitting.empty() ? "no preset fits on these ranks: use more ranks, a smaller batch.micro_tokens, train.recompute: block, or a smaller model"
                             : fmt::format("placement={} would fit", fitting));
 }

@@ -8,6 +8,5 @@
 namespace ballast {
 
 std::vector<std::string> banner_lines(const PlanSummary& summary, const Recipe& recipe, const Layout& layout);
-std::string bytes_text(int64_t bytes);
 
 }  // namespace ballast

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/base/units.h"
-#include "ballast/train/banner.h"
 
 namespace ballast {
 
@@ -50,7 +49,7 @@ std::string layout_text(const Layout& layout, const LayoutReport& report, const 
   for (size_t l = 0; l < report.hidden_from.size(); ++l) {
     const std::string from = report.hidden_from[l] < 0 ? "never" : report.hidden_from[l] <= 1 ? "always" : fmt::format("from {} tokens on", report.hidden_from[l]);
     text += fmt::format("{:<12}attention hides what sharing over all ranks of a {} sends: {}; sent {}, moved {}{}\n", "", level_name(limits, static_cast<int>(l)), from,
-                        bytes_text(static_cast<int64_t>(report.sharing_bytes[l])), bytes_text(static_cast<int64_t>(report.moved_bytes[l])),
+                        format_bytes(static_cast<int64_t>(report.sharing_bytes[l])), format_bytes(static_cast<int64_t>(report.moved_bytes[l])),
                         report.shortest_cut[l] > 0 ? fmt::format(", shortest sequence cut there: {}", report.shortest_cut[l]) : "");
   }
   for (const std::string& note : report.notes) text += "note: " + note + "\n";

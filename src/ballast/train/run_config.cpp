@@ -153,6 +153,7 @@ void read_data(const Config& config, RunConfig::Data& data) {
   const std::string sharing = config.text("data.sequence.sharing"), remap = config.text("data.sequence.remap");
   data.sequence.sharing = sharing == "ring" ? Sharing::Ring : sharing == "gather" ? Sharing::Gather : Sharing::Heads;
   data.sequence.team = config.count("data.sequence.team");
+  data.sequence.team_memory_bytes = static_cast<double>(config.count("data.sequence.team_memory"));
   data.sequence.keys_across = config.text("data.sequence.keys") == "across";
   data.sequence.remap = remap == "auto" ? Remap::Auto : remap == "always" ? Remap::Always : Remap::Never;
   data.sequence.route = config.text("data.sequence.route") == "auto";

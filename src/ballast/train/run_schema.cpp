@@ -8,6 +8,7 @@ namespace {
 
 constexpr auto kFlag = ConfigType::Flag;
 constexpr auto kCount = ConfigType::Count;
+constexpr auto kBytes = ConfigType::Bytes;
 constexpr auto kNumber = ConfigType::Number;
 constexpr auto kText = ConfigType::Text;
 constexpr auto kChoice = ConfigType::Choice;
@@ -60,6 +61,7 @@ std::vector<ConfigKey> keys() {
       {"data.sequence.layout", kChoice, "packed", "", layout_policies(), "Which ranks hold and attend which tokens: docs/sequences.md. packed: whole sequences side by side; balanced: cut and placed by cost; context-parallel: every one cut over all ranks; padded: one per row, the baseline."},
       {"data.sequence.sharing", kChoice, "ring", "", {"ring", "gather", "heads"}, "How ranks share a cut sequence: keys go round a ring, every rank gathers all keys, or every rank takes all tokens of some heads."},
       {"data.sequence.team", kCount, "1", "ranks", {}, "Ranks of a team in a ring, which gather each other's queries; its square divides the ring's ranks. 1: the plain ring; 0: chosen by cost.", false, "", 0, 1024},
+      {"data.sequence.team_memory", kBytes, "0", "", {}, "Most that a team chosen by cost may hold beyond a plain ring while one layer attends; 0: no limit.", false, "", 0},
       {"data.sequence.keys", kChoice, "within", "", {"within", "across"}, "Whether a rank gathers the keys of its own team, or of one rank in each set of teams."},
       {"data.sequence.remap", kChoice, "auto", "", {"auto", "always", "never"}, "Move tokens between a layout for attention and an even one for everything else; auto: where the predicted step gets shorter."},
       {"data.sequence.route", kChoice, "auto", "", {"auto", "never"}, "Spread what a ring sends between nodes over all links of a node where the topology gives several and that is faster."},

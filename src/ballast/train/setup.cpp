@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fnmatch.h>
+#include <xxhash.h>
 
 #include <algorithm>
 
@@ -149,6 +150,12 @@ SequenceCost sequence_cost_of(const RunConfig& config, const ModelConfig& model,
   SequenceCost cost = sequence_cost(model, topology, config.data.flops, config.train.precision == "bf16" ? 2 : 4);
   if (!config.data.curves.empty()) apply(parse_cost_curves(read_file(config.data.curves), config.data.curves), topology, cost);
   return cost;
+}
+
+std::string curves_fingerprint(const RunConfig& config) {
+  if (config.data.curves.empty()) return "none";
+  const std::string text = read_file(config.data.curves);
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
 Layout assumed_layout_of(const RunConfig& config, const ModelConfig& model, const LayoutLimits& limits) {

@@ -46,6 +46,8 @@ int64_t sequence_limit(const RunConfig& config, const ModelConfig& model);
 LayoutLimits layout_limits(const RunConfig& config, const ModelConfig& model, const Topology& topology);
 // What sequences cost: measured where data.sequence.curves names a file, reckoned from data.sequence.flops and the topology otherwise.
 SequenceCost sequence_cost_of(const RunConfig& config, const ModelConfig& model, const Topology& topology);
+// Of what the file of data.sequence.curves holds, "none" without one: hosts may have different ones at the same path.
+std::string curves_fingerprint(const RunConfig& config);
 // A layout for planning without data: the step's tokens in sequences as long as may be, laid out by the run's policy.
 Layout assumed_layout_of(const RunConfig& config, const ModelConfig& model, const LayoutLimits& limits);
 

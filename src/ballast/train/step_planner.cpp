@@ -7,6 +7,12 @@
 
 namespace ballast {
 
+const char* first_difference(const PlanFingerprints& a, const PlanFingerprints& b) {
+  if (a.selection != b.selection) return "selection";
+  if (a.layout != b.layout) return "layout";
+  return a.operations != b.operations ? "order of operations" : nullptr;
+}
+
 StepPlanner::StepPlanner(const Recipe& recipe, int64_t rank, const DataSet& data, Selector selector, std::string layout_policy, LayoutLimits limits,
                          int64_t first_step, int64_t last_step)
     : recipe_(recipe), rank_(rank), data_(data), selector_(std::move(selector)), policy_(std::move(layout_policy)), limits_(limits), next_step_(first_step),

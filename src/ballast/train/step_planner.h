@@ -12,6 +12,8 @@ struct PlanFingerprints {
   uint64_t selection = 0, layout = 0, operations = 0;
   bool operator==(const PlanFingerprints&) const = default;
 };
+// "selection", "layout", "order of operations", or nothing where both agree.
+const char* first_difference(const PlanFingerprints& a, const PlanFingerprints& b);
 
 struct PlannedStep {
   int64_t step = 0;

@@ -97,7 +97,7 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
                                 {"model", model_.text},
                                 {"parameters", recipe_.model.parameters()},
                                 {"GEMM peak, all ranks [GFLOP/s]", std::round(peak_flops_ / 1e8) / 10},
-                                {"planned memory per rank", bytes_text(summary.bytes_per_rank)}});
+                                {"planned memory per rank", format_bytes(summary.bytes_per_rank)}});
   }
   if (main_rank()) log_info("GEMM peak measured on {} rank{} x {} thread{}: {:.1f} GFLOP/s in {}", topology_.ranks(), topology_.ranks() == 1 ? "" : "s", options_.threads,
                             options_.threads == 1 ? "" : "s", peak_flops_ / 1e9, name_of(recipe_.compute));
@@ -114,6 +114,7 @@ void Trainer::agree() {
   for (const Level& level : topology_.levels()) links += fmt::format(" {} {} {}", level.bandwidth.value_or(0), level.latency.value_or(0), level.links);
   check_same(communicator_, {{"version", BALLAST_VERSION},
                              {"topology", links},
+                             {"file of data.sequence.curves", curves_fingerprint(config_)},
                              {"tokenizer", fmt::format("{:016x}", tokenizer_->hash())},
                              {"training data", fmt::format("{:016x}", data_->fingerprint())},
                              {"evaluation data", eval_data_ == nullptr ? "none" : fmt::format("{:016x}", eval_data_->fingerprint())},
@@ -232,8 +233,7 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
   bool stop = false;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     stop = stop || all[rank].stop != 0;
-    if (all[rank].next != all[0].next) {
-      const char* what = all[rank].next.selection != all[0].next.selection ? "selection" : all[rank].next.layout != all[0].next.layout ? "layout" : "order of operations";
+    if (const char* what = first_difference(all[rank].next, all[0].next)) {
       throw Error(ErrorKind::PeerLost, fmt::format("rank {} has planned another {} for step {} than rank 0", rank, what, step.step + 1))
           .cure("all ranks must run the same binary on the same data");
     }

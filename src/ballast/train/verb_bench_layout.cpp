@@ -8,9 +8,9 @@
 #include <random>
 
 #include "ballast/base/error.h"
+#include "ballast/base/units.h"
 #include "ballast/plan/layout_report.h"
 #include "ballast/plan/permutation.h"
-#include "ballast/train/banner.h"
 #include "ballast/train/verb_bench.h"
 
 namespace ballast {
@@ -150,7 +150,7 @@ int bench_layout(const BenchOptions& options) {
     std::cout << fmt::format("{:<18} {:>9.3f} {:>8.3f} {:>8.2f}% {:>8.2f} ms {:>8.3f} {:>8} {:>5.2f} ms", row.name, row.imbalance, row.worst, 100 * (1 - row.tokens / row.slots), 1e3 * row.step_s,
                              row.step_s / row.bound_s, row.micro_tokens, row.plan_ms);
     for (const auto* bytes : {&row.sharing, &row.moved}) {
-      for (const double one : *bytes) std::cout << fmt::format(" {:>14}", bytes_text(static_cast<int64_t>(one)));
+      for (const double one : *bytes) std::cout << fmt::format(" {:>14}", format_bytes(static_cast<int64_t>(one)));
     }
     std::cout << "\n";
   }

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/base/error.h"
-#include "ballast/train/banner.h"
+#include "ballast/base/units.h"
 #include "ballast/train/machine.h"
 #include "ballast/train/process.h"
 #include "ballast/train/progress.h"
@@ -115,7 +115,7 @@ int compare_speed(const PartitionBench& bench, bool json) {
     for (const Json& one : report["placements"]) {
       std::cout << fmt::format("{:<34} {:>10.3f} {:>10.1f} {:>7.0f}% {:>9.0f}%", one["placement"].get<std::string>(), one["step_s"].get<double>(), one["tokens_per_s"].get<double>(),
                                100 * one["spread"].get<double>(), 100 * one["exposed_communication_share"].get<double>());
-      for (const Level& level : topology.levels()) std::cout << fmt::format(" {:>12}", bytes_text(one["bytes"][level.name].get<int64_t>()));
+      for (const Level& level : topology.levels()) std::cout << fmt::format(" {:>12}", format_bytes(one["bytes"][level.name].get<int64_t>()));
       std::cout << "\n";
     }
     return 0;

@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/base/error.h"
+#include "ballast/base/units.h"
 #include "ballast/comm/collectives.h"
 #include "ballast/kernel/allocator.h"
-#include "ballast/train/banner.h"
 #include "ballast/train/machine.h"
 #include "ballast/train/process.h"
 #include "ballast/train/verb_bench.h"
@@ -220,8 +220,8 @@ int bench_sequences(const BenchOptions& options) {
     for (const Json& one : report["layouts"]) {
       std::cout << fmt::format("{:<18} {:>14.1f} {:>7.0f}% {:>8.1f}% {:>10.3f} {:>8.0f}% {:>14} {:>7.1f} ms {:>12}\n", one["layout"].get<std::string>(), one["real_tokens_per_s"].get<double>(),
                                100 * one["spread"].get<double>(), 100 * one["padding_share"].get<double>(), one["busy_imbalance"].get<double>(),
-                               100 * one["exposed_communication_share"].get<double>(), bytes_text(static_cast<int64_t>(one["layout_bytes_per_step"].get<double>())),
-                               1e3 * one["plan_s"].get<double>(), bytes_text(one["peak_allocated_bytes"].get<int64_t>()));
+                               100 * one["exposed_communication_share"].get<double>(), format_bytes(static_cast<int64_t>(one["layout_bytes_per_step"].get<double>())),
+                               1e3 * one["plan_s"].get<double>(), format_bytes(one["peak_allocated_bytes"].get<int64_t>()));
     }
     return 0;
   });

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/comm/bootstrap.h"
+#include "ballast/base/units.h"
 #include "ballast/kernel/allocator.h"
-#include "ballast/train/banner.h"
 #include "ballast/train/commands.h"
 #include "ballast/train/machine.h"
 
@@ -36,7 +36,7 @@ int run_doctor(const DoctorOptions& options) {
     return 0;
   }
   std::cout << fmt::format("cpu       {}\nflags     {}\npath      {}\nthreads   {} (affinity mask)\nmemory    {}\n", model, fmt::join(cpu_flags(), " "), cpu_path(), threads,
-                           bytes_text(machine_memory()));
+                           format_bytes(machine_memory()));
   std::cout << fmt::format("GEMM      fp32 {:.1f} GFLOP/s, bf16 {:.1f} GFLOP/s\nlauncher  {}, {} rank{}\n", fp32 / 1e9, bf16 / 1e9, membership.source, membership.ranks,
                            membership.ranks == 1 ? "" : "s");
   return 0;

@@ -10,6 +10,7 @@
 #include "ballast/base/error.h"
 #include "ballast/base/files.h"
 #include "ballast/base/log.h"
+#include "ballast/base/units.h"
 #include "ballast/plan/estimate.h"
 #include "ballast/plan/layout_svg.h"
 #include "ballast/train/banner.h"
@@ -63,12 +64,12 @@ void print_plan(const PlanSummary& summary, const Recipe& recipe, const Layout& 
   for (const std::string& line : banner_lines(summary, recipe, layout)) std::cout << line << "\n";
   std::cout << fmt::format("            {} tokens in {} slots, imbalance of cost {:.3f}, of tokens {:.3f}\n", report.tokens, report.slots, report.cost_imbalance, report.token_imbalance);
   std::cout << "\nmemory per rank (maximum over ranks)\n";
-  for (const auto& state : summary.memory) std::cout << fmt::format("  {:<12} {:<7} {:>14}\n", state.state, state.tier, bytes_text(state.bytes_per_rank));
-  std::cout << fmt::format("  {:<12} {:<7} {:>14}\n", "sum", "", bytes_text(summary.bytes_per_rank));
+  for (const auto& state : summary.memory) std::cout << fmt::format("  {:<12} {:<7} {:>14}\n", state.state, state.tier, format_bytes(state.bytes_per_rank));
+  std::cout << fmt::format("  {:<12} {:<7} {:>14}\n", "sum", "", format_bytes(summary.bytes_per_rank));
   std::cout << "\npayload bytes per step (sum over ranks)\n";
   for (const auto& level : summary.levels) {
-    std::cout << fmt::format("  {:<20} {:>14}  {}\n", level.name, bytes_text(level.bytes_per_step), level.bytes_per_step);
-    if (level.layout_bytes > 0) std::cout << fmt::format("  {:<20} {:>14}  {}\n", "  rings and moves", bytes_text(level.layout_bytes), level.layout_bytes);
+    std::cout << fmt::format("  {:<20} {:>14}  {}\n", level.name, format_bytes(level.bytes_per_step), level.bytes_per_step);
+    if (level.layout_bytes > 0) std::cout << fmt::format("  {:<20} {:>14}  {}\n", "  rings and moves", format_bytes(level.layout_bytes), level.layout_bytes);
   }
   std::cout << "\noperations of one rank\n";
   for (const auto& [what, count] : summary.operations) std::cout << fmt::format("  {:<20} {:>6}\n", what, count);
@@ -97,8 +98,8 @@ void compare(const std::vector<Compared>& rows, const LayoutReport& layout, int6
     const double share = estimate.communication_share();
     nlohmann::json one = to_json(row.summary, row.recipe, layout);
     one["estimate"] = {{"compute_s", estimate.compute_s}, {"communication_share", std::isnan(share) ? nlohmann::json() : nlohmann::json(share)}};
-    std::vector<std::string> line{row.recipe.placement.name, bytes_text(row.summary.bytes_per_rank)};
-    for (const auto& level : row.summary.levels) line.push_back(bytes_text(level.bytes_per_step));
+    std::vector<std::string> line{row.recipe.placement.name, format_bytes(row.summary.bytes_per_rank)};
+    for (const auto& level : row.summary.levels) line.push_back(format_bytes(level.bytes_per_step));
     line.push_back(std::isnan(share) ? "no bandwidth" : fmt::format("{:.0f} %", 100 * share));
     for (const auto& [name, growth] : growths) {
       const double largest = static_cast<double>(limit) / state_bytes_per_parameter(row.recipe, growth);
@@ -123,7 +124,7 @@ void compare(const std::vector<Compared>& rows, const LayoutReport& layout, int6
   }
   std::cout << fmt::format("\ncommunication: its share of a step without overlap, with the topology's bandwidths and compute at {:.0f} GFLOP/s per rank ({}).\n"
                            "largest: parameters whose states fill {} per rank ({}), on these ranks and on 4, 16 and ever more times the outermost units.\n",
-                           flops / 1e9, options.flops ? "--flops" : "measured here on one thread; --flops sets another", bytes_text(limit),
+                           flops / 1e9, options.flops ? "--flops" : "measured here on one thread; --flops sets another", format_bytes(limit),
                            options.limit_memory ? "--limit" : "this machine's memory; --limit memory=... sets another");
   for (const Compared& row : rows) {
     for (const std::string& note : placement_notes(row.recipe.placement, topology)) std::cout << fmt::format("note: {}: {}\n", row.recipe.placement.name, note);
@@ -181,7 +182,7 @@ int run_plan(const PlanOptions& options) {
   if (options.limit_memory) {
     require_fit(summary, recipe, layout, *options.limit_memory);
   } else if (const int64_t machine = machine_memory(); summary.bytes_per_rank > machine) {
-    log_warning("the plan needs {} per rank, this machine has {}; training here would be refused", bytes_text(summary.bytes_per_rank), bytes_text(machine));
+    log_warning("the plan needs {} per rank, this machine has {}; training here would be refused", format_bytes(summary.bytes_per_rank), format_bytes(machine));
   }
   return 0;
 }
@@ -238,7 +239,7 @@ int run_data_prepare(const DataPrepareOptions& options) {
     }
     const auto data = open_data_of(config, use, *tokenizer, any_model(*tokenizer), false);
     std::cout << fmt::format("{}: {}\n", use == DataUse::Train ? "train" : "eval", data->report());
-    for (const auto& store : stores) std::cout << fmt::format("  {} ({})\n", store.string(), bytes_text(static_cast<int64_t>(std::filesystem::file_size(store))));
+    for (const auto& store : stores) std::cout << fmt::format("  {} ({})\n", store.string(), format_bytes(static_cast<int64_t>(std::filesystem::file_size(store))));
   }
   return 0;
 }
