@@ -99,26 +99,89 @@ TEST_P(BlockKernelsTest, DecodeAnyBytesAsTheReferenceDoes) {
 INSTANTIATE_TEST_SUITE_P(Kernels, BlockKernelsTest, testing::ValuesIn(block_cases()),
                          [](const auto& info) { return name_of_case(info.param); });
 
-TEST(BlockKernels, TheDrawnFractionsAreUniformAndUncorrelated) {
-  constexpr int kBins = 64;
-  constexpr uint32_t kDraws = 1 << 16;
-  for (const uint64_t key : {0ull, 1ull, 2ull, 0xffffffffffffffffull}) {
-    std::vector<int> bins(kBins);
-    double lagged = 0, across = 0;
-    const DrawSeed seed = draw_seed(key, 0), next = draw_seed(key + 1, 0);
-    for (uint32_t i = 0; i < kDraws; ++i) {
-      const double u = drawn_fraction(seed, i);
-      ASSERT_TRUE(u >= 0 && u < 1);
-      ++bins[static_cast<size_t>(u * kBins)];
-      lagged += (u - 0.5) * (drawn_fraction(seed, i + 1) - 0.5);
-      across += (u - 0.5) * (drawn_fraction(next, i) - 0.5);
+// The draws of `count` elements in blocks of 256, as multiples of 2^-bits in [0, 1).
+std::vector<double> drawn_fractions(int unit_bits, uint64_t key, uint64_t first, int64_t count) {
+  std::vector<double> fractions;
+  for (uint64_t b = 0; std::ssize(fractions) < count; b += 256) {
+    const DrawSeed seed = draw_seed(key, first + b);
+    for (uint32_t position = 0; position < 256; ++position) {
+      const uint32_t units = drawn_units(unit_bits, seed, static_cast<uint32_t>(first + b), position);
+      fractions.push_back(std::ldexp(units, -unit_bits));
     }
-    double chi = 0;
-    for (const int count : bins) chi += (count - kDraws / kBins) * (count - kDraws / kBins) / double{kDraws / kBins};
-    EXPECT_LT(chi, 63 + 5 * std::sqrt(2 * 63.0));
-    // A product of two independent draws has the deviation 1/12.
-    EXPECT_LT(std::fabs(lagged), 5 * std::sqrt(double{kDraws}) / 12);
-    EXPECT_LT(std::fabs(across), 5 * std::sqrt(double{kDraws}) / 12);
+  }
+  return fractions;
+}
+
+TEST(BlockKernels, TheDrawsAreUniformDownToTheirLastBit) {
+  constexpr int kBins = 64;
+  constexpr int64_t kDraws = 1 << 17;
+  for (const int unit_bits : {15, 16}) {
+    for (const uint64_t key : {0ull, 1ull, 2ull, 0xffffffffffffffffull}) {
+      const std::vector<double> fractions = drawn_fractions(unit_bits, key, 1 << 20, kDraws);
+      // The first bits and the last, of the lower halves of the mixes and of the upper.
+      std::vector<int> first[2], last[2];
+      for (int half = 0; half < 2; ++half) first[half].resize(kBins), last[half].resize(kBins);
+      for (size_t i = 0; i < fractions.size(); ++i) {
+        ASSERT_TRUE(fractions[i] >= 0 && fractions[i] < 1);
+        const size_t half = i / 16 % 2;
+        ++first[half][static_cast<size_t>(fractions[i] * kBins)];
+        ++last[half][static_cast<size_t>(std::ldexp(fractions[i], unit_bits)) % kBins];
+      }
+      for (const auto& bins : {first[0], first[1], last[0], last[1]}) {
+        constexpr double expected = kDraws / 2.0 / kBins;
+        double chi = 0;
+        for (const int count : bins) chi += (count - expected) * (count - expected) / expected;
+        EXPECT_LT(chi, 63 + 5 * std::sqrt(2 * 63.0)) << key;
+      }
+    }
+  }
+}
+
+TEST(BlockKernels, TheDrawsOfNeighboursHalvesAndKeysAreUncorrelated) {
+  constexpr int64_t kDraws = 1 << 17, kLags = 40;
+  // A product of two independent draws, from their mean, has the deviation 1/12.
+  const double bound = 5 * std::sqrt(double{kDraws}) / 12;
+  const auto product = [&](const std::vector<double>& a, const std::vector<double>& b, int64_t lag) {
+    double sum = 0;
+    for (int64_t i = 0; i < kDraws; ++i) {
+      sum += (a[static_cast<size_t>(i)] - 0.5) * (b[static_cast<size_t>(i + lag)] - 0.5);
+    }
+    return std::fabs(sum);
+  };
+  for (const int unit_bits : {15, 16}) {
+    for (const uint64_t key : {0ull, 1ull, 2ull, 0xffffffffffffffffull}) {
+      const std::vector<double> draws = drawn_fractions(unit_bits, key, 1 << 20, kDraws + 256);
+      // Lag 16 is, for every other group of 16, that of the two halves of one mix.
+      for (int64_t lag = 1; lag <= kLags; ++lag) EXPECT_LT(product(draws, draws, lag), bound) << key << " " << lag;
+      double halves = 0;
+      for (size_t i = 0; i < static_cast<size_t>(kDraws); ++i) {
+        if (i / 16 % 2 == 0) halves += (draws[i] - 0.5) * (draws[i + 16] - 0.5);
+      }
+      EXPECT_LT(std::fabs(halves), bound / std::sqrt(2.0)) << key;
+      const std::vector<double> next = drawn_fractions(unit_bits, key + 1, 1 << 20, kDraws);
+      const std::vector<double> far = drawn_fractions(unit_bits, key, (uint64_t{1} << 32) + (1 << 20), kDraws);
+      EXPECT_LT(product(draws, next, 0), bound) << key;
+      EXPECT_LT(product(draws, far, 0), bound) << key;
+    }
+  }
+}
+
+TEST(BlockKernels, NoTwoElementsOfAStreamShareADraw) {
+  // Counters of neighbouring blocks do not overlap, whatever the block: two elements have the same mix only as halves.
+  const DrawSeed seed = draw_seed(3, 0);
+  for (const uint32_t block : {8u, 16u, 24u, 40u, 64u, 256u}) {
+    std::vector<uint32_t> seen[2];
+    for (uint32_t i = 0; i < 4096; ++i) {
+      // 32 bits of a mix, told apart by both of its halves.
+      const uint32_t position = i % block, counter = i - position;
+      const uint32_t low = drawn_units(16, seed, counter, position & ~16u);
+      const uint32_t high = drawn_units(16, seed, counter, position | 16u);
+      seen[position / 16 % 2].push_back(high << 16 | low);
+    }
+    for (std::vector<uint32_t>& mixes : seen) {
+      std::sort(mixes.begin(), mixes.end());
+      EXPECT_EQ(std::adjacent_find(mixes.begin(), mixes.end()), mixes.end()) << block;
+    }
   }
 }
 

@@ -28,12 +28,11 @@ BALLAST_AVX2_INLINE float horizontal_min(__m256 values) {
   return _mm_cvtss_f32(_mm_min_ss(half, _mm_movehdup_ps(half)));
 }
 
-// The range is the first to read a block; prefetchers of CPUs stop at every page, and the work between two reads is
-// long.
-BALLAST_AVX2_INLINE void fetch_ahead(const float* source) {
-  const char* const ahead = reinterpret_cast<const char*>(source + kFetchAhead);
-  _mm_prefetch(ahead, _MM_HINT_T0);
-  _mm_prefetch(ahead + 64, _MM_HINT_T0);
+// Prefetchers of CPUs stop at every page, and the work between two reads is long. Of the two lines that 32 numbers
+// take, the range fetches the first, and the codes, which follow a block at a time, the second: so requests to memory
+// are spread over all of the time.
+BALLAST_AVX2_INLINE void fetch_ahead(const float* source, int line) {
+  _mm_prefetch(reinterpret_cast<const char*>(source + kFetchAhead) + 64 * line, _MM_HINT_T0);
 }
 
 struct Seen {
@@ -58,7 +57,7 @@ BALLAST_AVX2 BlockRange range(const float* source, int64_t elements) {
   Seen a{_mm256_setzero_si256(), _mm256_set1_ps(source[0]), _mm256_set1_ps(-source[0])}, b = a, c = a, d = a;
   int64_t i = 0;
   for (; i + kGroup <= elements; i += kGroup) {
-    fetch_ahead(source + i);
+    fetch_ahead(source + i, 0);
     see<symmetric>(source + i, a);
     see<symmetric>(source + i + 8, b);
     see<symmetric>(source + i + 16, c);
@@ -81,40 +80,64 @@ BALLAST_AVX2 BlockRange range(const float* source, int64_t elements) {
 }
 
 struct Rounding {
-  __m256 base, inverse, least, most;
-  __m256i seed1, seed2;
+  __m256 base, inverse;  // stochastic: the inverse in units
+  __m256i seed2;
 };
 
-BALLAST_AVX2_INLINE __m256 drawn(const Rounding& rounding, __m256i counter) {
-  __m256i x = _mm256_xor_si256(counter, rounding.seed1);
-  x = _mm256_mullo_epi32(_mm256_xor_si256(x, _mm256_srli_epi32(x, 16)), _mm256_set1_epi32(kDrawMultiplier1));
-  x = _mm256_add_epi32(x, rounding.seed2);
-  x = _mm256_mullo_epi32(_mm256_xor_si256(x, _mm256_srli_epi32(x, 15)),
-                         _mm256_set1_epi32(static_cast<int32_t>(kDrawMultiplier2)));
-  return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(x, 8)), _mm256_set1_ps(0x1p-24f));
-}
-
-template <bool symmetric, bool stochastic>
-BALLAST_AVX2_INLINE __m256i code8(const float* source, const Rounding& rounding, __m256i counter) {
-  __m256 value = _mm256_loadu_ps(source);
-  if (!symmetric) value = _mm256_sub_ps(value, rounding.base);
-  value = _mm256_mul_ps(value, rounding.inverse);
-  if (!stochastic) return _mm256_cvtps_epi32(value);
-  value = _mm256_min_ps(_mm256_max_ps(value, rounding.least), rounding.most);
-  const __m256 below = _mm256_floor_ps(value);
-  const __m256 up = _mm256_cmp_ps(drawn(rounding, counter), _mm256_sub_ps(value, below), _CMP_LT_OQ);
-  return _mm256_sub_epi32(_mm256_cvttps_epi32(below), _mm256_castps_si256(up));
+template <bool symmetric>
+BALLAST_AVX2_INLINE __m256 offset8(const float* source, const Rounding& rounding) {
+  const __m256 value = _mm256_loadu_ps(source);
+  return symmetric ? value : _mm256_sub_ps(value, rounding.base);
 }
 
 // The codes of 32 numbers as bytes, in order.
-template <bool symmetric, bool stochastic>
-BALLAST_AVX2_INLINE __m256i code32(const float* source, const Rounding& rounding, __m256i counter) {
+template <bool symmetric>
+BALLAST_AVX2_INLINE __m256i nearest32(const float* source, const Rounding& rounding) {
   const auto part = [&](int k) __attribute__((target("avx2,fma"), always_inline)) {
-    return code8<symmetric, stochastic>(source + k, rounding, _mm256_add_epi32(counter, _mm256_set1_epi32(k)));
+    return _mm256_cvtps_epi32(_mm256_mul_ps(offset8<symmetric>(source + k, rounding), rounding.inverse));
   };
   const __m256i a = _mm256_packs_epi32(part(0), part(8)), b = _mm256_packs_epi32(part(16), part(24));
   const __m256i bytes = symmetric ? _mm256_packs_epi16(a, b) : _mm256_packus_epi16(a, b);
   return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+// The mixes whose lower bits serve 8 numbers and whose upper bits the 8 that lie 16 later; `weyl` holds counters times
+// kDrawStride plus the first seed.
+BALLAST_AVX2_INLINE __m256i mixed(const Rounding& rounding, __m256i weyl) {
+  __m256i x =
+      _mm256_mullo_epi32(_mm256_xor_si256(weyl, _mm256_srli_epi32(weyl, 16)), _mm256_set1_epi32(kDrawMultiplier1));
+  x = _mm256_add_epi32(x, rounding.seed2);
+  return _mm256_mullo_epi32(_mm256_xor_si256(x, _mm256_srli_epi32(x, 15)),
+                            _mm256_set1_epi32(static_cast<int32_t>(kDrawMultiplier2)));
+}
+
+// Of 8 numbers from `source` and the 8 that lie 16 later: in each 32 bits, the code of the one in the lowest byte and
+// that of the other in the third. The bytes between hold what is left of the origin.
+template <int bits, bool symmetric>
+BALLAST_AVX2_INLINE __m256i stochastic8_and_8(const float* source, const Rounding& rounding, __m256i weyl) {
+  constexpr int unit = unit_bits(bits);
+  const __m256i mix = mixed(rounding, weyl), origin = _mm256_castps_si256(_mm256_set1_ps(draw_origin(symmetric)));
+  const __m256i lower = _mm256_xor_si256(mix, _mm256_srli_epi32(mix, 16));
+  const __m256i low = unit == 16 ? _mm256_blend_epi16(lower, origin, 0xaa)
+                                 : _mm256_or_si256(_mm256_and_si256(lower, _mm256_set1_epi32((1 << unit) - 1)), origin);
+  const __m256i high = _mm256_or_si256(_mm256_srli_epi32(mix, 32 - unit), origin);
+  const auto sum = [&](int k, __m256i start) __attribute__((target("avx2,fma"), always_inline)) {
+    return _mm256_castps_si256(
+        _mm256_fmadd_ps(offset8<symmetric>(source + k, rounding), rounding.inverse, _mm256_castsi256_ps(start)));
+  };
+  const __m256i first = sum(0, low), second = sum(16, high);
+  return _mm256_blend_epi16(_mm256_srli_epi32(first, unit), _mm256_slli_epi32(second, 16 - unit), 0xaa);
+}
+
+// The codes of 32 numbers as bytes: each 32 bits hold those of numbers k, k + 8, k + 16 and k + 24. A code of 4 bits is
+// the lower half of its byte.
+template <int bits, bool symmetric>
+BALLAST_AVX2_INLINE __m256i stochastic32(const float* source, const Rounding& rounding, __m256i weyl) {
+  const __m256i after8 = _mm256_add_epi32(weyl, _mm256_set1_epi32(static_cast<int32_t>(8 * kDrawStride)));
+  const __m256i even = stochastic8_and_8<bits, symmetric>(source, rounding, weyl);
+  const __m256i odd = stochastic8_and_8<bits, symmetric>(source + 8, rounding, after8);
+  const __m256i bytes = _mm256_blendv_epi8(even, _mm256_slli_epi16(odd, 8), _mm256_set1_epi16(-0x100));
+  return bits == 8 && symmetric ? _mm256_xor_si256(bytes, _mm256_set1_epi8(-0x80)) : bytes;  // the origin's bit 22
 }
 
 template <int bits>
@@ -130,28 +153,57 @@ BALLAST_AVX2_INLINE void store32(uint8_t* data, __m256i codes) {
   }
 }
 
+// As store32, of bytes as stochastic32 gives them.
+template <int bits>
+BALLAST_AVX2_INLINE void store_transposed32(uint8_t* data, __m256i codes) {
+  if (bits == 8) {
+    const __m256i gather = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,  //
+                                            0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m256i fours = _mm256_shuffle_epi8(codes, gather);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(data),
+                        _mm256_permutevar8x32_epi32(fours, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+  } else {
+    // Neighbours lie 32 bits apart.
+    const __m256i nibbles = _mm256_and_si256(codes, _mm256_set1_epi8(0xf));
+    const __m256i pairs = _mm256_or_si256(nibbles, _mm256_srli_epi64(nibbles, 28));
+    const __m256i gather = _mm256_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, -1, -1, -1, -1, -1, -1, -1, -1,  //
+                                            0, 8, 1, 9, 2, 10, 3, 11, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i fours = _mm256_shuffle_epi8(pairs, gather);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(data),
+                     _mm_unpacklo_epi16(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1)));
+  }
+}
+
+template <int bits, bool symmetric, bool stochastic>
+BALLAST_AVX2_INLINE void code32(const float* source, const Rounding& rounding, __m256i weyl, uint8_t* data) {
+  if (stochastic) {
+    store_transposed32<bits>(data, stochastic32<bits, symmetric>(source, rounding, weyl));
+  } else {
+    store32<bits>(data, nearest32<symmetric>(source, rounding));
+  }
+}
+
 template <int bits, bool symmetric, bool stochastic>
 BALLAST_AVX2 void codes(const float* source, int64_t elements, const BlockScale& scale, DrawSeed seed, uint32_t counter,
                         uint8_t* data) {
-  constexpr float most = static_cast<float>(largest_code(bits, symmetric));
   const Rounding rounding{_mm256_set1_ps(scale.base),
-                          _mm256_set1_ps(scale.inverse),
-                          _mm256_set1_ps(symmetric ? -most : 0),
-                          _mm256_set1_ps(most),
-                          _mm256_set1_epi32(static_cast<int32_t>(seed.first)),
+                          _mm256_set1_ps(stochastic ? scale.inverse * units_in_step(bits) : scale.inverse),
                           _mm256_set1_epi32(static_cast<int32_t>(seed.second))};
-  __m256i count =
+  const __m256i counters =
       _mm256_add_epi32(_mm256_set1_epi32(static_cast<int32_t>(counter)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  __m256i weyl = _mm256_add_epi32(_mm256_mullo_epi32(counters, _mm256_set1_epi32(static_cast<int32_t>(kDrawStride))),
+                                  _mm256_set1_epi32(static_cast<int32_t>(seed.first)));
   int64_t i = 0;
   for (; i + kGroup <= elements; i += kGroup) {
-    store32<bits>(data + i * bits / 8, code32<symmetric, stochastic>(source + i, rounding, count));
-    count = _mm256_add_epi32(count, _mm256_set1_epi32(kGroup));
+    fetch_ahead(source + i, 1);
+    code32<bits, symmetric, stochastic>(source + i, rounding, weyl, data + i * bits / 8);
+    weyl = _mm256_add_epi32(weyl, _mm256_set1_epi32(static_cast<int32_t>(kGroup * kDrawStride)));
   }
   if (i < elements) {
     float group[kGroup] = {};
     uint8_t packed[kGroup];
     std::memcpy(group, source + i, static_cast<size_t>(elements - i) * 4);
-    store32<bits>(packed, code32<symmetric, stochastic>(group, rounding, count));
+    code32<bits, symmetric, stochastic>(group, rounding, weyl, packed);
     const int64_t bytes = code_bytes(bits, elements - i);
     if (bits == 4 && elements % 2 == 1) packed[bytes - 1] &= 0xf;
     std::memcpy(data + i * bits / 8, packed, static_cast<size_t>(bytes));

@@ -23,12 +23,11 @@ namespace {
 constexpr int64_t kGroup = 32;
 constexpr int64_t kFetchAhead = 1024;  // numbers; past the end of the run it does no harm
 
-// The range is the first to read a block; prefetchers of CPUs stop at every page, and the work between two reads is
-// long.
-BALLAST_AVX512_INLINE void fetch_ahead(const float* source) {
-  const char* const ahead = reinterpret_cast<const char*>(source + kFetchAhead);
-  _mm_prefetch(ahead, _MM_HINT_T0);
-  _mm_prefetch(ahead + 64, _MM_HINT_T0);
+// Prefetchers of CPUs stop at every page, and the work between two reads is long. Of the two lines that 32 numbers
+// take, the range fetches the first, and the codes, which follow a block at a time, the second: so requests to memory
+// are spread over all of the time.
+BALLAST_AVX512_INLINE void fetch_ahead(const float* source, int line) {
+  _mm_prefetch(reinterpret_cast<const char*>(source + kFetchAhead) + 64 * line, _MM_HINT_T0);
 }
 
 struct Seen {
@@ -52,7 +51,7 @@ BALLAST_AVX512 BlockRange range(const float* source, int64_t elements) {
   Seen a{_mm512_setzero_si512(), _mm512_set1_ps(source[0]), _mm512_set1_ps(source[0])}, b = a;
   int64_t i = 0;
   for (; i + kGroup <= elements; i += kGroup) {
-    fetch_ahead(source + i);
+    fetch_ahead(source + i, 0);
     see<symmetric>(source + i, a);
     see<symmetric>(source + i + 16, b);
   }
@@ -72,38 +71,55 @@ BALLAST_AVX512 BlockRange range(const float* source, int64_t elements) {
 }
 
 struct Rounding {
-  __m512 base, inverse, least, most;
-  __m512i seed1, seed2;
+  __m512 base, inverse;  // stochastic: the inverse in units
+  __m512i seed2;
 };
 
-BALLAST_AVX512_INLINE __m512 drawn(const Rounding& rounding, __m512i counter) {
-  __m512i x = _mm512_xor_si512(counter, rounding.seed1);
-  x = _mm512_mullo_epi32(_mm512_xor_si512(x, _mm512_srli_epi32(x, 16)), _mm512_set1_epi32(kDrawMultiplier1));
-  x = _mm512_add_epi32(x, rounding.seed2);
-  x = _mm512_mullo_epi32(_mm512_xor_si512(x, _mm512_srli_epi32(x, 15)),
-                         _mm512_set1_epi32(static_cast<int32_t>(kDrawMultiplier2)));
-  return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(x, 8)), _mm512_set1_ps(0x1p-24f));
+template <bool symmetric>
+BALLAST_AVX512_INLINE __m512 offset16(const float* source, const Rounding& rounding) {
+  const __m512 value = _mm512_loadu_ps(source);
+  return symmetric ? value : _mm512_sub_ps(value, rounding.base);
 }
 
 // The codes of 16 numbers as bytes, in order.
-template <bool symmetric, bool stochastic>
-BALLAST_AVX512_INLINE __m128i code16(const float* source, const Rounding& rounding, __m512i counter) {
-  __m512 value = _mm512_loadu_ps(source);
-  if (!symmetric) value = _mm512_sub_ps(value, rounding.base);
-  value = _mm512_mul_ps(value, rounding.inverse);
-  if (!stochastic) return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(value));
-  value = _mm512_min_ps(_mm512_max_ps(value, rounding.least), rounding.most);
-  const __m512 below = _mm512_roundscale_ps(value, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-  const __mmask16 up = _mm512_cmp_ps_mask(drawn(rounding, counter), _mm512_sub_ps(value, below), _CMP_LT_OQ);
-  const __m512i code = _mm512_cvttps_epi32(below);
-  return _mm512_cvtepi32_epi8(_mm512_mask_add_epi32(code, up, code, _mm512_set1_epi32(1)));
+template <bool symmetric>
+BALLAST_AVX512_INLINE __m128i nearest16(const float* source, const Rounding& rounding) {
+  return _mm512_cvtepi32_epi8(
+      _mm512_cvtps_epi32(_mm512_mul_ps(offset16<symmetric>(source, rounding), rounding.inverse)));
+}
+template <int bits, bool symmetric>
+BALLAST_AVX512_INLINE __m128i stochastic16(const float* source, const Rounding& rounding, __m512i units) {
+  const __m512i origin = _mm512_castps_si512(_mm512_set1_ps(draw_origin(symmetric)));
+  const __m512 sum = _mm512_fmadd_ps(offset16<symmetric>(source, rounding), rounding.inverse,
+                                     _mm512_castsi512_ps(_mm512_or_si512(units, origin)));
+  const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_srli_epi32(_mm512_castps_si512(sum), unit_bits(bits)));
+  return bits == 8 && symmetric ? _mm_xor_si128(bytes, _mm_set1_epi8(-0x80)) : bytes;  // the origin's bit 22
+}
+
+// The mixes whose lower bits serve 16 numbers and whose upper bits the 16 that follow; `weyl` holds counters times
+// kDrawStride plus the first seed.
+BALLAST_AVX512_INLINE __m512i mixed(const Rounding& rounding, __m512i weyl) {
+  __m512i x =
+      _mm512_mullo_epi32(_mm512_xor_si512(weyl, _mm512_srli_epi32(weyl, 16)), _mm512_set1_epi32(kDrawMultiplier1));
+  x = _mm512_add_epi32(x, rounding.seed2);
+  return _mm512_mullo_epi32(_mm512_xor_si512(x, _mm512_srli_epi32(x, 15)),
+                            _mm512_set1_epi32(static_cast<int32_t>(kDrawMultiplier2)));
 }
 
 template <int bits, bool symmetric, bool stochastic>
-BALLAST_AVX512_INLINE void code32(const float* source, const Rounding& rounding, __m512i counter, uint8_t* data) {
-  const __m128i first = code16<symmetric, stochastic>(source, rounding, counter);
-  const __m128i second =
-      code16<symmetric, stochastic>(source + 16, rounding, _mm512_add_epi32(counter, _mm512_set1_epi32(16)));
+BALLAST_AVX512_INLINE void code32(const float* source, const Rounding& rounding, __m512i weyl, uint8_t* data) {
+  __m128i first, second;
+  if (stochastic) {
+    constexpr int unit = unit_bits(bits);
+    const __m512i mix = mixed(rounding, weyl);
+    const __m512i lower = _mm512_xor_si512(mix, _mm512_srli_epi32(mix, 16));
+    const __m512i low = _mm512_and_si512(lower, _mm512_set1_epi32((1 << unit) - 1));
+    first = stochastic16<bits, symmetric>(source, rounding, low);
+    second = stochastic16<bits, symmetric>(source + 16, rounding, _mm512_srli_epi32(mix, 32 - unit));
+  } else {
+    first = nearest16<symmetric>(source, rounding);
+    second = nearest16<symmetric>(source + 16, rounding);
+  }
   if (bits == 8) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(data), first);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(data + 16), second);
@@ -119,25 +135,24 @@ BALLAST_AVX512_INLINE void code32(const float* source, const Rounding& rounding,
 template <int bits, bool symmetric, bool stochastic>
 BALLAST_AVX512 void codes(const float* source, int64_t elements, const BlockScale& scale, DrawSeed seed,
                           uint32_t counter, uint8_t* data) {
-  constexpr float most = static_cast<float>(largest_code(bits, symmetric));
   const Rounding rounding{_mm512_set1_ps(scale.base),
-                          _mm512_set1_ps(scale.inverse),
-                          _mm512_set1_ps(symmetric ? -most : 0),
-                          _mm512_set1_ps(most),
-                          _mm512_set1_epi32(static_cast<int32_t>(seed.first)),
+                          _mm512_set1_ps(stochastic ? scale.inverse * units_in_step(bits) : scale.inverse),
                           _mm512_set1_epi32(static_cast<int32_t>(seed.second))};
-  __m512i count = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int32_t>(counter)),
-                                   _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  const __m512i counters = _mm512_add_epi32(_mm512_set1_epi32(static_cast<int32_t>(counter)),
+                                            _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  __m512i weyl = _mm512_add_epi32(_mm512_mullo_epi32(counters, _mm512_set1_epi32(static_cast<int32_t>(kDrawStride))),
+                                  _mm512_set1_epi32(static_cast<int32_t>(seed.first)));
   int64_t i = 0;
   for (; i + kGroup <= elements; i += kGroup) {
-    code32<bits, symmetric, stochastic>(source + i, rounding, count, data + i * bits / 8);
-    count = _mm512_add_epi32(count, _mm512_set1_epi32(kGroup));
+    fetch_ahead(source + i, 1);
+    code32<bits, symmetric, stochastic>(source + i, rounding, weyl, data + i * bits / 8);
+    weyl = _mm512_add_epi32(weyl, _mm512_set1_epi32(static_cast<int32_t>(kGroup * kDrawStride)));
   }
   if (i < elements) {
     float group[kGroup] = {};
     uint8_t packed[kGroup];
     std::memcpy(group, source + i, static_cast<size_t>(elements - i) * 4);
-    code32<bits, symmetric, stochastic>(group, rounding, count, packed);
+    code32<bits, symmetric, stochastic>(group, rounding, weyl, packed);
     const int64_t bytes = code_bytes(bits, elements - i);
     if (bits == 4 && elements % 2 == 1) packed[bytes - 1] &= 0xf;
     std::memcpy(data + i * bits / 8, packed, static_cast<size_t>(bytes));

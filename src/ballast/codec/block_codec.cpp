@@ -58,13 +58,12 @@ class BlockCodec final : public Codec {
     uint8_t* const data = record + header_;
     const uint64_t index = static_cast<uint64_t>(draw.first);
     const uint32_t counter = static_cast<uint32_t>(index);
-    const bool wraps = spec_.stochastic && counter > UINT32_MAX - static_cast<uint32_t>(count);
+    const DrawSeed seed = spec_.stochastic ? draw_seed(draw.key, index) : DrawSeed{};
     int64_t written = code_bytes(bits_, count);
-    if (scale.kind == BlockScale::Kind::Usual && !wraps) {
-      const DrawSeed seed = spec_.stochastic ? draw_seed(draw.key, index) : DrawSeed{};
+    if (scale.kind == BlockScale::Kind::Usual) {
       kernels_.codes(source, count, scale, seed, counter, data);
-    } else if (scale.kind == BlockScale::Kind::Usual || scale.kind == BlockScale::Kind::Careful) {
-      careful_codes(source, count, scale, spec_, draw, data);
+    } else if (scale.kind == BlockScale::Kind::Careful) {
+      careful_codes(source, count, scale, spec_, seed, counter, data);
     } else {
       written = 0;
     }

@@ -13,7 +13,7 @@ namespace ballast {
 struct BlockKernels {
   const char* name = "";
   BlockRange (*range)(const float* source, int64_t elements) = nullptr;
-  // The block's scale is Kind::Usual; `counter` + elements stays within 32 bits.
+  // The block's scale is Kind::Usual; `seed` and `counter` are those of its first element.
   void (*codes)(const float* source, int64_t elements, const BlockScale& scale, DrawSeed seed, uint32_t counter,
                 uint8_t* data) = nullptr;
   void (*values)(const uint8_t* data, int64_t elements, float base, float step, float* result) = nullptr;
@@ -28,9 +28,9 @@ constexpr int64_t kStreamAlignment = 32;
 constexpr int64_t code_bytes(int bits, int64_t elements) { return bits == 8 ? elements : (elements + 1) / 2; }
 
 BlockKernels scalar_block_kernels(const CodecSpec& spec);
-// Codes of a Careful block, or of one whose counters pass 2^32: the reference for every CPU.
-void careful_codes(const float* source, int64_t elements, const BlockScale& scale, const CodecSpec& spec, Draw draw,
-                   uint8_t* data);
+// Codes of a Careful block: the reference for every CPU.
+void careful_codes(const float* source, int64_t elements, const BlockScale& scale, const CodecSpec& spec, DrawSeed seed,
+                   uint32_t counter, uint8_t* data);
 #if defined(__x86_64__)
 bool has_avx2_block_kernels();
 BlockKernels avx2_block_kernels(const CodecSpec& spec);

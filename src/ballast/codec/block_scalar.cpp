@@ -53,17 +53,15 @@ int32_t round_to_even(float value) {
 template <int bits, bool symmetric, bool stochastic>
 void codes(const float* source, int64_t elements, const BlockScale& scale, DrawSeed seed, uint32_t counter,
            uint8_t* data) {
-  constexpr float most = static_cast<float>(largest_code(bits, symmetric)), least = symmetric ? -most : 0;
+  constexpr float origin = draw_origin(symmetric);
   for (int64_t i = 0; i < elements; ++i) {
-    const float value = (symmetric ? source[i] : source[i] - scale.base) * scale.inverse;
+    const float value = symmetric ? source[i] : source[i] - scale.base;
     if constexpr (stochastic) {
-      // The product may pass the last code by its rounding error.
-      const float inside = std::min(std::max(value, least), most);
-      const float below = std::floor(inside);
-      const bool up = drawn_fraction(seed, counter + static_cast<uint32_t>(i)) < inside - below;
-      put<bits>(data, i, static_cast<int32_t>(below) + up);
+      const float units = static_cast<float>(drawn_units(unit_bits(bits), seed, counter, static_cast<uint32_t>(i)));
+      const float sum = std::fma(value, scale.inverse * units_in_step(bits), origin + units);
+      put<bits>(data, i, (std::bit_cast<int32_t>(sum) - std::bit_cast<int32_t>(origin)) >> unit_bits(bits));
     } else {
-      put<bits>(data, i, round_to_even(value));
+      put<bits>(data, i, round_to_even(value * scale.inverse));
     }
   }
 }
@@ -101,8 +99,8 @@ BlockKernels scalar_block_kernels(const CodecSpec& spec) {
   return spec.symmetric ? kernels<4, true>(spec.stochastic) : kernels<4, false>(spec.stochastic);
 }
 
-void careful_codes(const float* source, int64_t elements, const BlockScale& scale, const CodecSpec& spec, Draw draw,
-                   uint8_t* data) {
+void careful_codes(const float* source, int64_t elements, const BlockScale& scale, const CodecSpec& spec, DrawSeed seed,
+                   uint32_t counter, uint8_t* data) {
   const int bits = spec.name == "int8" ? 8 : 4;
   const double most = largest_code(bits, spec.symmetric), least = spec.symmetric ? -most : 0;
   for (int64_t i = 0; i < elements; ++i) {
@@ -110,9 +108,9 @@ void careful_codes(const float* source, int64_t elements, const BlockScale& scal
     const double inside = std::min(std::max(value, least), most);
     double code = std::nearbyint(inside);
     if (spec.stochastic) {
-      const uint64_t index = static_cast<uint64_t>(draw.first + i);
-      const float fraction = drawn_fraction(draw_seed(draw.key, index), static_cast<uint32_t>(index));
-      code = std::floor(inside) + (fraction < inside - std::floor(inside));
+      const double in_step = units_in_step(bits),
+                   units = drawn_units(unit_bits(bits), seed, counter, static_cast<uint32_t>(i));
+      code = std::floor(std::nearbyint(inside * in_step + units) / in_step);
     }
     if (bits == 8) {
       put<8>(data, i, static_cast<int32_t>(code));

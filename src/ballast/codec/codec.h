@@ -9,7 +9,8 @@
 
 namespace ballast {
 
-// Which random numbers stochastic rounding draws: element i of a run takes number `first + i` of the stream `key`.
+// Which random numbers stochastic rounding draws: the run's first element is number `first` of the stream `key`. What
+// an element takes depends on the number of its block's first element and its position in the block.
 struct Draw {
   uint64_t key = 0;
   int64_t first = 0;
