@@ -1,10 +1,12 @@
 // Memory per parameter, the largest model, and seconds on links, against closed forms.
 #include "ballast/plan/estimate.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 namespace ballast {
 namespace {
@@ -73,7 +75,41 @@ TEST(Estimate, PrefetchFollowsTheMemory) {
   const int64_t needs = summarize(deep, layout).bytes_per_rank;
   EXPECT_EQ(prefetch_that_fits(recipe, layout, needs), 3);
   EXPECT_LT(prefetch_that_fits(recipe, layout, needs - 1), 3);
-  EXPECT_EQ(prefetch_that_fits(recipe, layout, 1), 1);
+  // Where nothing fits, what needs least.
+  const auto bytes = [&](int64_t depth) {
+    deep.prefetch = depth;
+    return summarize(deep, layout).bytes_per_rank;
+  };
+  const int64_t least = prefetch_that_fits(recipe, layout, 1);
+  for (const int64_t depth : {1, 2, 3}) EXPECT_LE(bytes(least), bytes(depth)) << depth;
+}
+
+// Whatever is proposed must really fit, and what fits must be found: at every limit between the least and the most that any setting needs.
+TEST(Estimate, WhatIsProposedFits) {
+  const Topology topology({{"pair", 2, {}, {}}, {"node", 2, {}, {}}});
+  Recipe recipe = recipe_of(topology.levels(), "ddp", DType::Float32);
+  const Layout layout = assumed_layout(4, 2, 64, 32);
+  std::map<std::string, int64_t> needs;   // by the words of a cure
+  for (const std::string placement : {"ddp", "zero1", "zero2", "hsdp(pair)", "zero3"}) {
+    for (const int64_t every : {0, 1}) {
+      for (const int64_t depth : {1, 2, 3}) {
+        Recipe other = recipe;
+        other.placement = parse_placement_preset(placement, topology);
+        other.recompute_every = every, other.prefetch = depth;
+        needs[fmt::format("placement={}{} train.prefetch={}", placement, every == 1 ? " train.recompute=block" : "", depth)] = summarize(other, layout).bytes_per_rank;
+      }
+    }
+  }
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const auto& [words, bytes] : needs) least = std::min(least, bytes);
+  EXPECT_EQ(settings_that_fit(recipe, layout, least - 1), "");
+  for (const auto& [any, limit] : needs) {
+    std::string words = settings_that_fit(recipe, layout, limit);
+    ASSERT_NE(words, "") << any;
+    if (words.find("prefetch") == std::string::npos) words += fmt::format(" train.prefetch={}", recipe.prefetch);
+    ASSERT_TRUE(needs.contains(words)) << words;
+    EXPECT_LE(needs[words], limit) << any << " gave " << words;
+  }
 }
 
 }  // namespace

@@ -92,6 +92,10 @@ void Engine::forget_feedback() {
 }
 
 StepResult Engine::train(const StepGraph& graph, std::span<const MicroBatch> batches, const StepSettings& settings) {
+  if (!reserved_) {   // what is trained is also saved: a checkpoint must not be what runs out of memory
+    memory_.reserve(build_step(recipe_, rank(), {}, Work::Collect));
+    reserved_ = true;
+  }
   GraphRun run;
   run.batches = batches;
   run.settings = settings;

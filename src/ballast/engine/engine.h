@@ -108,6 +108,7 @@ class Engine {
   Communicator& communicator_;
   EngineOptions options_;
   GraphMemory memory_;
+  bool reserved_ = false;                                 // the arenas can hold a Work::Collect graph
   std::vector<GroupPlace> places_;
   std::vector<std::vector<UpdateRange>> update_ranges_;   // by group, within this rank's optimizer shard
   std::unique_ptr<Lanes> lanes_;

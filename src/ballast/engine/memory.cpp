@@ -36,15 +36,19 @@ int64_t GraphMemory::arena_bytes() const {
   return (activations_.defined() ? activations_.numel() : 0) + (buffers_.defined() ? buffers_.numel() : 0);
 }
 
-void GraphMemory::bind(const StepGraph& graph) {
+void GraphMemory::reserve(const StepGraph& graph) {
   const auto grow = [](at::Tensor& arena, int64_t bytes) {
     if (arena.defined() && arena.numel() >= bytes) return;
     arena = at::Tensor();  // the old one goes first: the two never stand side by side
     arena = at::empty({bytes}, at::kByte);
   };
-  views_.resize(static_cast<size_t>(graph.persistent));
   grow(activations_, graph.activation_bytes);
   grow(buffers_, graph.buffer_bytes);
+}
+
+void GraphMemory::bind(const StepGraph& graph) {
+  views_.resize(static_cast<size_t>(graph.persistent));
+  reserve(graph);
   for (size_t b = static_cast<size_t>(graph.persistent); b < graph.buffers.size(); ++b) {
     const Buffer& buffer = graph.buffers[b];
     if (buffer.arena_offset < 0) {  // nothing uses it

@@ -17,7 +17,9 @@ class GraphMemory {
   GraphMemory(const Recipe& recipe, int64_t rank);
 
   const PersistentState& state() const { return state_; }
-  // Makes the arenas large enough for the graph and views its buffers.
+  // Makes the arenas large enough for the graph.
+  void reserve(const StepGraph& graph);
+  // The same, and views its buffers.
   void bind(const StepGraph& graph);
   // The tensor of a buffer of the bound graph (or a persistent one, any time).
   const at::Tensor& tensor(BufferId id) const { return views_[static_cast<size_t>(id)]; }

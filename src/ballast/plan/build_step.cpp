@@ -269,9 +269,14 @@ class Builder {
     const bool master = group.master != kNoBuffer;
     const int level = master ? place.optimizer : place.weights;
     const DType dtype = master ? DType::Float32 : recipe_.compute;
-    const BufferId full = new_buffer("collected." + place.group->name, dtype, {place.padded});
     const Image source = master ? master_of(static_cast<size_t>(g)) : weights_of(static_cast<size_t>(g));
-    HopWriter(recipe_, rank_, graph_, g).gather(source, level, {full, source.codec, 0}, plain_hops(kSelf, level, recipe_.topology, source.codec));
+    BufferId full = source.buffer;
+    if (level != kSelf) {
+      full = new_buffer("collected." + place.group->name, dtype, {place.padded});
+      // Between steps both arenas are empty. That of gathered weights and full gradients is large where weights are sharded.
+      if (place.weights == kSelf) graph_.buffers.back().state = StateKind::Activations;
+      HopWriter(recipe_, rank_, graph_, g).gather(source, level, {full, source.codec, 0}, plain_hops(kSelf, level, recipe_.topology, source.codec));
+    }
     Op sink;
     sink.kind = OpKind::Host;
     sink.what = what::kSink;

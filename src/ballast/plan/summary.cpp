@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "ballast/base/error.h"
 #include "ballast/base/units.h"
@@ -23,7 +24,14 @@ struct RankPlan {
   }
 };
 
-RankPlan plan_of(const StepGraph& graph, const Topology& topology, int64_t rank) {
+// What step buffers take: two arenas, and the kernels' scratch.
+struct Arenas {
+  int64_t activations = 0, buffers = 0;
+  explicit Arenas(const StepGraph& graph) : activations(graph.activation_bytes), buffers(graph.buffer_bytes) {}
+  void hold(const Arenas& other) { activations = std::max(activations, other.activations), buffers = std::max(buffers, other.buffers); }
+};
+
+RankPlan plan_of(const StepGraph& graph, const Arenas& arenas, const Topology& topology, int64_t rank) {
   RankPlan plan;
   plan.sent.assign(static_cast<size_t>(topology.level_count()), 0);
   plan.layout = plan.sent;
@@ -31,8 +39,8 @@ RankPlan plan_of(const StepGraph& graph, const Topology& topology, int64_t rank)
     const Buffer& buffer = graph.buffers[static_cast<size_t>(b)];
     plan.bytes[static_cast<size_t>(buffer.state)] += buffer.bytes();
   }
-  plan.bytes[static_cast<size_t>(StateKind::Activations)] += graph.activation_bytes;
-  plan.bytes[static_cast<size_t>(StateKind::Buffers)] += graph.buffer_bytes + graph.scratch_bytes;
+  plan.bytes[static_cast<size_t>(StateKind::Activations)] += arenas.activations;
+  plan.bytes[static_cast<size_t>(StateKind::Buffers)] += arenas.buffers + graph.scratch_bytes;
   for (const Op& op : graph.ops) {
     if (op.kind == OpKind::Collective) add_sent_bytes(op, topology, plan.sent);
     if (op.kind == OpKind::Exchange) add_layout_bytes(graph, op, topology, rank, plan.layout);
@@ -41,14 +49,14 @@ RankPlan plan_of(const StepGraph& graph, const Topology& topology, int64_t rank)
   return plan;
 }
 
-std::vector<PlanSummary::Contributor> contributors(const StepGraph& graph) {
+std::vector<PlanSummary::Contributor> contributors(const StepGraph& graph, const Arenas& arenas) {
   std::map<std::string, int64_t> by_kind;
   for (int32_t b = 0; b < graph.persistent; ++b) {
     const Buffer& buffer = graph.buffers[static_cast<size_t>(b)];
     by_kind[buffer.name.substr(0, buffer.name.find('.'))] += buffer.bytes();
   }
-  by_kind["activations"] += graph.activation_bytes;
-  by_kind["gathered weights, full gradients and wire"] += graph.buffer_bytes;
+  by_kind["activations"] += arenas.activations;
+  by_kind["gathered weights, full gradients and wire"] += arenas.buffers;
   by_kind["kernel scratch"] += graph.scratch_bytes;
   std::vector<PlanSummary::Contributor> list;
   for (const auto& [name, bytes] : by_kind) list.push_back({name, bytes});
@@ -91,10 +99,12 @@ PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
     auto found = known.find(shape);
     if (found == known.end()) {
       const StepGraph graph = build_step(recipe, rank, batches, work);
-      found = known.emplace(shape, plan_of(graph, recipe.topology, rank)).first;
+      Arenas arenas(graph);
+      if (work == Work::Train) arenas.hold(Arenas(build_step(recipe, rank, {}, Work::Collect)));   // for checkpoints
+      found = known.emplace(shape, plan_of(graph, arenas, recipe.topology, rank)).first;
       if (found->second.total() > summary.bytes_per_rank) {
         summary.bytes_per_rank = found->second.total();
-        summary.largest = contributors(graph);
+        summary.largest = contributors(graph, arenas);
       }
       if (summary.operations.empty()) {
         for (const Op& op : graph.ops) ++summary.operations[std::string(op.what)];
@@ -119,21 +129,44 @@ Layout assumed_layout(int64_t ranks, int64_t micro_batches, int64_t micro_tokens
   return layout;
 }
 
-int64_t prefetch_that_fits(const Recipe& recipe, const Layout& layout, int64_t limit) {
+namespace {
+
+struct Depth { int64_t prefetch = 1, bytes = std::numeric_limits<int64_t>::max(); };
+
+// More depth is mostly more memory, but not always: what is gathered early may lie where nothing else would.
+Depth depth_that_fits(const Recipe& recipe, const Layout& layout, int64_t limit) {
   // Once gathers stand ready whenever the compute lane comes to them, more of them ahead bring nothing; three even out segments of unequal size.
-  for (const int64_t depth : {3, 2}) {
+  Depth least;
+  for (const int64_t prefetch : {3, 2, 1}) {
     Recipe ahead = recipe;
-    ahead.prefetch = depth;
-    if (summarize(ahead, layout).bytes_per_rank <= limit) return depth;
+    ahead.prefetch = prefetch;
+    const int64_t bytes = summarize(ahead, layout).bytes_per_rank;
+    if (bytes <= limit) return {prefetch, bytes};
+    if (bytes < least.bytes) least = {prefetch, bytes};
   }
-  return 1;
+  return least;
 }
 
-std::string placement_that_fits(const Recipe& recipe, const Layout& layout, int64_t limit) {
-  for (const char* candidate : {"ddp", "zero1", "zero2", "zero3"}) {
-    Recipe other = recipe;
-    other.placement = parse_placement_preset(candidate, recipe.topology);
-    if (summarize(other, layout).bytes_per_rank <= limit) return candidate;
+}  // namespace
+
+int64_t prefetch_that_fits(const Recipe& recipe, const Layout& layout, int64_t limit) { return depth_that_fits(recipe, layout, limit).prefetch; }
+
+std::string settings_that_fit(const Recipe& recipe, const Layout& layout, int64_t limit) {
+  std::vector<std::string> candidates{"ddp", "zero1", "zero2"};
+  for (int level = recipe.topology.level_count() - 2; level >= 0; --level) candidates.push_back("hsdp(" + recipe.topology.level(level).name + ")");
+  candidates.push_back("zero3");
+  for (const bool recomputes : {false, true}) {
+    if (recomputes && recipe.recompute_every == 1) break;
+    for (const std::string& candidate : candidates) {
+      Recipe other = recipe;
+      other.placement = parse_placement_preset(candidate, recipe.topology);
+      if (recomputes) other.recompute_every = 1;
+      const Depth depth = depth_that_fits(other, layout, limit);
+      if (depth.bytes > limit) continue;
+      other.prefetch = recipe.prefetch;
+      const bool as_it_is = summarize(other, layout).bytes_per_rank <= limit;
+      return "placement=" + candidate + (recomputes ? " train.recompute=block" : "") + (as_it_is ? "" : fmt::format(" train.prefetch={}", depth.prefetch));
+    }
   }
   return "";
 }
@@ -144,13 +177,13 @@ void require_fit(const PlanSummary& summary, const Recipe& recipe, const Layout&
   for (size_t i = 0; i < std::min<size_t>(3, summary.largest.size()); ++i) {
     largest += fmt::format("{}{} {}", i == 0 ? "" : ", ", summary.largest[i].name, format_bytes(summary.largest[i].bytes));
   }
-  const std::string fitting = placement_that_fits(recipe, layout, limit);
+  const std::string fitting = settings_that_fit(recipe, layout, limit);
   throw Error(ErrorKind::OutOfMemory, fmt::format("the plan needs {} per rank, the limit is {}", format_bytes(summary.bytes_per_rank), format_bytes(limit)))
       .at("placement " + recipe.placement.name)
       .found("largest: " + largest)
       .expected(fmt::format("at most {} per rank", format_bytes(limit)))
-      .cure(fitting.empty() ? "no preset fits on these ranks: use more ranks, a smaller batch.micro_tokens, train.recompute: block, or a smaller model"
-                            : fmt::format("placement={} would fit", fitting));
+      .cure(fitting.empty() ? "no preset fits on these ranks, with train.recompute: block neither: use more ranks, a smaller batch.micro_tokens, or a smaller model"
+                            : fmt::format("{} would fit", fitting));
 }
 
 }  // namespace ballast

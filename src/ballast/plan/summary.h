@@ -22,7 +22,7 @@ struct PlanSummary {
   std::vector<Contributor> largest;        // of the rank that needs most, summed by kind of buffer, largest first
 };
 
-// `layout` says what every rank holds. Ranks whose micro-batches have the same sizes have the same plan, so each kind is built once.
+// `layout` says what every rank holds. A training step's arenas also hold what a checkpoint gathers. Ranks whose micro-batches have the same sizes have the same plan, so each kind is built once.
 PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work = Work::Train);
 
 // Adds the bytes that a hop sends to the level that each of its transfers counts at.
@@ -33,13 +33,14 @@ void add_layout_bytes(const StepGraph& graph, const Op& op, const Topology& topo
 // A layout for planning without data: every rank has `micro_batches` micro-batches filled with sequences of `sequence` tokens.
 Layout assumed_layout(int64_t ranks, int64_t micro_batches, int64_t micro_tokens, int64_t sequence);
 
-// The largest of a few depths of prefetch (3, 2, 1) with which a rank needs at most `limit` bytes; 1 if none fits.
+// The largest of a few depths of prefetch (3, 2, 1) with which a rank needs at most `limit` bytes; the one that needs least if none fits.
 int64_t prefetch_that_fits(const Recipe& recipe, const Layout& layout, int64_t limit);
 
-// The first of `candidates` (placement presets, roughly in order of growing traffic) that needs at most `limit` bytes per rank, or "".
-std::string placement_that_fits(const Recipe& recipe, const Layout& layout, int64_t limit);
+// Settings with which a rank needs at most `limit` bytes, as overrides ("placement=zero3 train.recompute=block"): the first of the presets, roughly in
+// order of growing traffic, as it is or with every block recomputed; "" if none fits.
+std::string settings_that_fit(const Recipe& recipe, const Layout& layout, int64_t limit);
 
-// Throws Error(OutOfMemory) naming the three largest contributors and a placement that would fit, if the plan needs more than `limit` bytes per rank.
+// Throws Error(OutOfMemory) naming the three largest contributors and settings that would fit, if the plan needs more than `limit` bytes per rank.
 void require_fit(const PlanSummary& summary, const Recipe& recipe, const Layout& layout, int64_t limit);
 
 }  // namespace ballast
