@@ -251,57 +251,5 @@ TEST(BuildStep, WhatDoesNotFitIsRefusedWithAPlacementThatDoes) {
   }
 }
 
-TEST(Placement, IllegalTablesNameTheRule) {
-  const Topology topology({{"pair", 2, {}, {}}, {"node", 2, {}, {}}});
-  for (const char* text : {"{weights: {shard: node}, optimizer: {shard: pair}}", "{gradients: {shard: node}}", "{weights: {shard: rack}}", "{weight: {shard: pair}}", "zero5", "hsdp",
-                           "hsdp()", "ddp(pair)", "{wire: {forward: int3}}", "{weights: node, gradients: node, optimizer: node, wire: {reduce: [native, native, native]}}", "[]",
-                           "{weights: {shard: pair, tier: host}, optimizer: pair}", "{weights: {storage: fp16}}", "{keep: maybe}", "hpz", "hpz(rack)", "topo(pair)",
-                           "topo(pair, node, node)", "topo(pair, node, third=pair)", "zeropp(pair, reduce=int5)", "topo(pair, node, reduce={)",
-                           "{secondary: pair}", "{weights: node, optimizer: node, keep: true, secondary: pair}", "{optimizer: {shard: node, storage: int8}}",
-                           "{weights: node, optimizer: node, wire: {forward: {codec: int8, block: 7}}}", "{weights: node, optimizer: node, wire: {forward: {codec: bf16, block: 256}}}",
-                           "{weights: node, optimizer: node, wire: {forward: {codec: int8, feedback: true}}}", "{wire: {reduce_on: {codec: int8, feedback: {beta: 2}}}}",
-                           "{wire: {reduce_on: {codec: int8, feedback: {reset: 0}}}}", "{wire: {reduce_on: {codec: bf16, feedback: true}}}",
-                           "{wire: {reduce_on: [{codec: int8, up_to: pair}]}}", "{wire: {reduce_on: [{codec: int8, up_to: world}, int8]}}",
-                           "{wire: {reduce_on: [{codec: int8, up_to: world}, {codec: int8, up_to: pair}, {codec: int8, up_to: node}]}}", "{wire: {reduce_on: {block: 256}}}",
-                           "{wire: {reduce_on: {codec: int8, rounding: up}}}", "{wire: {reduce_on: {codec: int8, symetric: true}}}"}) {
-    EXPECT_THROW(parse_placement(YAML::Load(text), topology), Error) << text;
-  }
-}
-
-TEST(Placement, PresetsStandForTables) {
-  const Topology topology({{"pair", 2, {}, {}}, {"node", 2, {}, {}}, {"cluster", 2, {}, {}}});
-  const auto text = [&](const char* placement) { return describe_row(parse_placement(YAML::Load(placement), topology).rows[0], topology); };
-  EXPECT_EQ(text("mics(node)"), text("hsdp(node)"));
-  EXPECT_EQ(text("hpz(node)"), text("{weights: world, secondary: node, gradients: world, optimizer: world}"));
-  EXPECT_EQ(text("topo(pair,node)"), text("{weights: pair, secondary: {shard: node, storage: int8}, gradients: node, optimizer: world, wire: {forward: int8, "
-                                          "reduce: {codec: int4, up_to: node}, reduce_on: native, refresh: native}}"));
-  EXPECT_NE(text("topo(pair, node, secondary=pair)"), text("topo(pair, node)"));
-  EXPECT_EQ(text("topo(pair, node, refresh=int8, reduce_on=int4)"),
-            text("{weights: pair, secondary: {shard: node, storage: int8}, gradients: node, optimizer: world, wire: {forward: int8, reduce: {codec: int4, up_to: node}, "
-                 "reduce_on: int4, refresh: int8}}"));
-  EXPECT_EQ(split_placements("zeropp(node), topo(pair,node),mics(node)"), (std::vector<std::string>{"zeropp(node)", "topo(pair,node)", "mics(node)"}));
-}
-
-TEST(Placement, NotesSayWhatDoesNotPayAndWhatFallsAway) {
-  const auto notes = [](std::vector<Level> levels, const char* placement) {
-    const Topology topology(std::move(levels));
-    std::string all;
-    for (const std::string& note : placement_notes(parse_placement(YAML::Load(placement), topology), topology)) all += note + "\n";
-    return all;
-  };
-  const std::vector<Level> two{{"node", 4, 10e9, {}}, {"cluster", 4, 1e9, {}}};
-  const std::vector<Level> equal{{"node", 4, 1e9, {}}, {"cluster", 4, 1e9, {}}};
-  const std::vector<Level> one{{"node", 4, {}, {}}, {"cluster", 1, {}, {}}};
-  EXPECT_EQ(notes(two, "zeropp(node)"), "");
-  EXPECT_EQ(notes(two, "topo(node, node)"), "");
-  EXPECT_NE(notes(equal, "hpz(node)").find("do not pay"), std::string::npos);
-  EXPECT_NE(notes(one, "hpz(node)").find("do not pay"), std::string::npos);
-  EXPECT_NE(notes(one, "zeropp(node)").find("fall away"), std::string::npos);
-  EXPECT_NE(notes(two, "{optimizer: world, wire: {forward: int8}}").find("wire.forward has nothing to encode"), std::string::npos);
-  EXPECT_EQ(notes(one, "zero3"), "");
-  EXPECT_NE(notes(two, "topo(node, node, refresh=int4)").find("int4"), std::string::npos);
-  EXPECT_NE(notes(two, "hpz(cluster)").find("bring nothing"), std::string::npos);
-}
-
 }  // namespace
 }  // namespace ballast

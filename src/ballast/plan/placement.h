@@ -85,8 +85,13 @@ Placement parse_placement_preset(const std::string& text, const Topology& topolo
 // tables name the rule and a legal neighbour.
 Placement parse_placement(const YAML::Node& node, const Topology& topology);
 
-// Rules: weights <= optimizer and gradients <= optimizer in the nesting of levels, and what docs/partitioning.md lists. Throws Error(Usage).
+// Rules: weights <= optimizer and gradients <= optimizer in the nesting of levels, and what docs/partitioning.md lists. Throws Error(Usage) with
+// "a legal neighbour: TABLE" as its cure.
 void check_legal(const PlacementRow& row, const Topology& topology);
+// The row with what breaks a rule changed as little as the rules allow.
+PlacementRow legal_neighbour(PlacementRow row, const Topology& topology);
+// The row as a table that parse_placement takes: "{weights: pair, gradients: node, optimizer: node, wire: {reduce: int4}}".
+std::string table_text(const PlacementRow& row, const Topology& topology);
 std::string describe_row(const PlacementRow& row, const Topology& topology);
 // The presets as one writes them: "hpz(LEVEL)".
 std::vector<std::string> placement_presets();

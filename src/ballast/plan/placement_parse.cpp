@@ -118,11 +118,6 @@ CodecChoice parse_codec_table(const YAML::Node& node, const std::string& key, co
     }
     choice.codec.stochastic = rounding == "stochastic";
   }
-  try {
-    check_codec(choice.codec);
-  } catch (const Error& error) {
-    throw Error(ErrorKind::Usage, error.summary()).at(place_of(node, key)).expected("int8 and int4: block a multiple of 8 from 8 to 65536; the others have no block");
-  }
   return choice;
 }
 
@@ -168,17 +163,7 @@ StatePlace parse_state(const YAML::Node& node, const std::string& key, const Top
     else if (tier == "disk") place.tier = Tier::Disk;
     else throw Error(ErrorKind::Usage, fmt::format("unknown tier '{}'", printable(tier))).at(place_of(node["tier"], key + ".tier")).expected("device, host or disk");
   }
-  if (node["storage"]) {
-    place.storage = parse_codec_table(node["storage"], key + ".storage", {});
-    // Native storage is the compute dtype for weights and fp32 for the rest. Only a copy that is made anew in every step bears a lossy codec.
-    const bool is_weights = key == "placement.weights";
-    if (key != "placement.secondary" && !place.storage.native && (is_weights || place.storage.codec.name != "fp32")) {
-      throw Error(ErrorKind::Usage, fmt::format("{} cannot be stored as {}", key, place.storage.codec.name))
-          .at(place_of(node["storage"], key + ".storage"))
-          .expected(is_weights ? "native (the compute dtype)" : "native or fp32")
-          .cure(is_weights ? "leave storage out; a copy stored with fewer bits is secondary: {shard: LEVEL, storage: int8}" : "leave storage out");
-    }
-  }
+  if (node["storage"]) place.storage = parse_codec_table(node["storage"], key + ".storage", {});
   return place;
 }
 

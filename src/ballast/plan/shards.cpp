@@ -49,6 +49,24 @@ GroupPlace place_group(const Recipe& recipe, size_t index) {
   return place;
 }
 
+std::vector<std::string> recipe_notes(const Recipe& recipe) {
+  constexpr double kMuch = 0.05;
+  std::vector<std::string> notes = placement_notes(recipe.placement, recipe.topology);
+  int64_t elements = 0, padded = 0, unit = 0;
+  for (size_t g = 0; g < recipe.model.groups.size(); ++g) {
+    const GroupPlace place = place_group(recipe, g);
+    elements += place.group->numel;
+    padded += place.padded;
+    unit = std::max(unit, shard_unit(*place.row));
+  }
+  const double share = static_cast<double>(padded - elements) / static_cast<double>(std::max<int64_t>(1, elements));
+  if (share > kMuch) {
+    notes.push_back(fmt::format("padding adds {:.0f} % to weights and messages: every group is padded to {} ranks x {} elements, whole blocks; smaller blocks or fewer ranks pad less",
+                                100 * share, recipe.topology.ranks(), unit));
+  }
+  return notes;
+}
+
 std::vector<HopSpec> gather_hops(const Recipe& recipe, const GroupPlace& place, Movement movement) {
   const CodecSpec native = recipe.native();
   if (movement == Movement::Refresh) return place.row->hops(movement, place.weights, place.optimizer, recipe.topology, native, native);

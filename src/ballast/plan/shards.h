@@ -42,6 +42,8 @@ struct GroupPlace {
   Range shard(const Topology& topology, int64_t rank, int level) const;
 };
 GroupPlace place_group(const Recipe& recipe, size_t group);
+// What a user should know before running: the notes on the placement, and padding of more than a few percent.
+std::vector<std::string> recipe_notes(const Recipe& recipe);
 // The hops of a group's movements under the recipe, innermost first.
 std::vector<HopSpec> gather_hops(const Recipe& recipe, const GroupPlace& place, Movement movement);
 std::vector<HopSpec> reduce_hops(const Recipe& recipe, const GroupPlace& place);     // to the gradient shard, per micro-batch

@@ -10,7 +10,7 @@ std::vector<std::string> banner_lines(const PlanSummary& summary, const Recipe& 
   std::vector<std::string> lines;
   lines.push_back(fmt::format("placement {}", recipe.placement.name));
   for (const PlacementRow& row : recipe.placement.rows) lines.push_back(fmt::format("  groups {}: {}", row.pattern, describe_row(row, recipe.topology)));
-  for (const std::string& note : placement_notes(recipe.placement, recipe.topology)) lines.push_back("  note: " + note);
+  for (const std::string& note : recipe_notes(recipe)) lines.push_back("  note: " + note);
   lines.push_back(fmt::format("layout {}: {} micro-batch{} per rank", layout.name, summary.micro_batches, summary.micro_batches == 1 ? "" : "es"));
   std::string memory;
   for (const auto& state : summary.memory) {

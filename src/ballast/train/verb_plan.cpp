@@ -106,7 +106,7 @@ void compare(const std::vector<Compared>& rows, const LayoutReport& layout, int6
       one["largest_parameters"][name] = std::isinf(largest) ? nlohmann::json() : nlohmann::json(largest);
       line.push_back(std::isinf(largest) ? "no limit" : fmt::format("{:.2f} B", largest / 1e9));
     }
-    for (const std::string& note : placement_notes(row.recipe.placement, topology)) one["notes"].push_back(note);
+    for (const std::string& note : recipe_notes(row.recipe)) one["notes"].push_back(note);
     json["compare"].push_back(std::move(one));
     cells.push_back(std::move(line));
   }
@@ -127,7 +127,7 @@ void compare(const std::vector<Compared>& rows, const LayoutReport& layout, int6
                            flops / 1e9, options.flops ? "--flops" : "measured here on one thread; --flops sets another", format_bytes(limit),
                            options.limit_memory ? "--limit" : "this machine's memory; --limit memory=... sets another");
   for (const Compared& row : rows) {
-    for (const std::string& note : placement_notes(row.recipe.placement, topology)) std::cout << fmt::format("note: {}: {}\n", row.recipe.placement.name, note);
+    for (const std::string& note : recipe_notes(row.recipe)) std::cout << fmt::format("note: {}: {}\n", row.recipe.placement.name, note);
   }
 }
 
@@ -196,7 +196,7 @@ int run_validate(const ValidateOptions& options) {
   const Recipe recipe = make_recipe(config, model.config, topology);
   layout_limits(config, model.config, topology);
   check_optimizer(config.optimizer.spec);
-  const std::vector<std::string> notes = placement_notes(recipe.placement, topology);
+  const std::vector<std::string> notes = recipe_notes(recipe);
   nlohmann::json json{{"ok", true}, {"notes", notes}, {"ranks", topology.ranks()}, {"parameters", recipe.model.parameters()}};
   const auto check_data = [&](DataUse use, const char* name) {
     if (tokenizer == nullptr) throw Error(ErrorKind::Usage, "data without a tokenizer").at("data.tokenizer").cure("set data.tokenizer");
