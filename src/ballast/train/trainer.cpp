@@ -83,7 +83,7 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
     folder_ = std::make_unique<RunFolder>(config_, checkpoint ? std::optional<int64_t>(checkpoint->step) : std::nullopt);
     remove_leftovers(config_.run.dir);
     print_banner(summary, assumed);
-    progress_ = std::make_unique<ProgressLine>(steps_);
+    progress_ = std::make_unique<ProgressLine>(steps_, ProgressOptions{.pipe_steps = config_.train.log_every});
   }
   communicator_.barrier("run folder");
   peak_flops_ = measured_gemm_peak(communicator_, recipe_.compute, options_.threads);
@@ -154,7 +154,7 @@ void Trainer::restore(const CheckpointHandle& checkpoint) {
 int Trainer::run() {
   const SignalWatch signals;
   if (step_ >= steps_) {
-    log_info("the run is complete: {} steps", steps_);
+    log_info("nothing is left to do: {} step{} done, {} asked for", step_, step_ == 1 ? " is" : "s are", steps_);
     return 0;
   }
   planner_ = std::make_unique<StepPlanner>(recipe_, communicator_.rank(), *data_, Selector(*data_, config_.run.seed, config_.batch.tokens, cursor_),
@@ -174,7 +174,7 @@ int Trainer::run() {
     began = now_s();
     const bool last = stop || step_ == steps_;
     const bool evaluates = eval_data_ != nullptr && ((config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0) || (last && !stop));
-    if (evaluates) evaluate(step_);
+    if (evaluates) evaluate(step_, step_ == steps_);
     // The best one is kept beside the newest, so a new best is always saved.
     const bool saves = last || (config_.checkpoint.every > 0 && step_ % config_.checkpoint.every == 0) || (config_.checkpoint.best && best_step_ == step_);
     if (saves) save(step_);
@@ -279,14 +279,20 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
   return stop;
 }
 
-void Trainer::evaluate(int64_t step) {
+void Trainer::evaluate(int64_t step, bool whole) {
   engine_->record_to(nullptr);
   const double began = now_s();
   ExactSum loss;
   EvalMetrics metrics;
   metrics.step = step;
+  const auto mean = [&] { return loss.value() / static_cast<double>(std::max<int64_t>(1, metrics.trained_tokens)); };
+  std::optional<double> compared;
   int64_t next = 0;
-  for (int64_t batch = 0; !config_.train.eval_batches || batch < *config_.train.eval_batches; ++batch) {
+  for (int64_t batch = 0;; ++batch) {
+    if (batch == config_.train.eval_batches) {
+      compared = mean();
+      if (!whole) break;
+    }
     const Selection selection = select_in_order(*eval_data_, config_.batch.tokens, next);
     if (selection.empty()) break;
     const PlannedEvaluation planned = plan_evaluation(recipe_, communicator_.rank(), *eval_data_, selection, config_.data.layout, limits_);
@@ -295,13 +301,14 @@ void Trainer::evaluate(int64_t step) {
     metrics.trained_tokens += evaluation.targets;
     metrics.tokens += planned.tokens;
   }
-  metrics.eval_loss = loss.value() / static_cast<double>(std::max<int64_t>(1, metrics.trained_tokens));
+  metrics.eval_loss = mean();
+  if (!compared) compared = metrics.eval_loss;
   metrics.time_s = now_s() - began;
   metrics.tokens_per_s = static_cast<double>(metrics.tokens) / metrics.time_s;
-  metrics.best = std::isfinite(metrics.eval_loss) && (!best_eval_ || metrics.eval_loss < *best_eval_);
+  metrics.best = std::isfinite(*compared) && (!best_eval_ || *compared < *best_eval_);
   metrics.wall_time = wall_time();
   if (metrics.best) {
-    best_eval_ = metrics.eval_loss;
+    best_eval_ = compared;
     best_step_ = step;
   }
   last_eval_ = metrics.eval_loss;

@@ -42,7 +42,7 @@ class Trainer {
   void restore(const CheckpointHandle& checkpoint);
   int64_t layout_bytes() const;                               // sent so far, over all levels
   bool train_step(PlannedStep step, double step_began);      // true: stop after this step
-  void evaluate(int64_t step);
+  void evaluate(int64_t step, bool whole);                   // whole: whatever train.eval_batches says
   void save(int64_t step);
   void write_trace();
   bool main_rank() const { return communicator_.rank() == 0; }
@@ -68,7 +68,7 @@ class Trainer {
   double waited_before_ = 0;
   std::vector<int64_t> sent_before_;
   int64_t layout_sent_before_ = 0;
-  std::optional<double> best_eval_;
+  std::optional<double> best_eval_;           // over the batches of a periodic evaluation, so that all are compared on the same tokens
   std::optional<double> last_eval_;
   int64_t best_step_ = -1;                    // whose evaluation was the best so far
   std::optional<StepMetrics> last_;
