@@ -79,6 +79,11 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
   } else {
     engine_->set_weights(initial_weights(model_, config_.run.seed));
   }
+  if (step_ < steps_) {
+    planner_ = std::make_unique<StepPlanner>(recipe_, communicator_.rank(), *data_, Selector(*data_, config_.run.seed, config_.batch.tokens, cursor_),
+                                             config_.data.layout, limits_, step_ + 1, steps_);
+    planner_->peek();   // its thread is done before the GEMM peak is measured
+  }
   if (main_rank()) {
     folder_ = std::make_unique<RunFolder>(config_, checkpoint ? std::optional<int64_t>(checkpoint->step) : std::nullopt);
     remove_leftovers(config_.run.dir);
@@ -121,12 +126,15 @@ void Trainer::agree() {
                              {"model", fmt::format("{} parameters, layout {}", recipe_.model.parameters(), layout_fingerprint(recipe_))}});
 }
 
-void Trainer::print_banner(const PlanSummary& summary, const Layout& layout) const {
+void Trainer::print_banner(const PlanSummary& assumed, const Layout& assumed_layout) {
   log_info("model {}: {:.1f} M parameters, {:.1f} M trained", model_.text, static_cast<double>(recipe_.model.parameters()) / 1e6,
            static_cast<double>(recipe_.model.trainable_parameters()) / 1e6);
   log_info("{} over {}, {}, {} thread{} per rank, {} steps", communicator_.name(), topology_.text(), config_.train.precision, options_.threads,
            options_.threads == 1 ? "" : "s", steps_);
-  for (const std::string& line : banner_lines(summary, recipe_, layout)) log_info("{}", line);
+  const PlannedStep* first = planner_ == nullptr ? nullptr : planner_->peek();
+  const std::vector<std::string> lines = first == nullptr ? banner_lines(assumed, recipe_, assumed_layout, "assumed")
+                                                          : banner_lines(summarize(recipe_, first->layout), recipe_, first->layout, fmt::format("step {}", first->step));
+  for (const std::string& line : lines) log_info("{}", line);
 }
 
 CheckpointHandle Trainer::checkpoint_to_resume() {
@@ -157,8 +165,6 @@ int Trainer::run() {
     log_info("nothing is left to do: {} step{} done, {} asked for", step_, step_ == 1 ? " is" : "s are", steps_);
     return 0;
   }
-  planner_ = std::make_unique<StepPlanner>(recipe_, communicator_.rank(), *data_, Selector(*data_, config_.run.seed, config_.batch.tokens, cursor_),
-                                           config_.data.layout, limits_, step_ + 1, steps_);
   const PlanFingerprints first = planner_->peek_fingerprints();
   check_same(communicator_, {{"selection of the first step", fmt::format("{:016x}", first.selection)},
                              {"layout of the first step", fmt::format("{:016x}", first.layout)},

@@ -37,7 +37,7 @@ class Trainer {
  private:
   struct Figures;
   void agree();
-  void print_banner(const PlanSummary& summary, const Layout& layout) const;
+  void print_banner(const PlanSummary& assumed, const Layout& assumed_layout);
   CheckpointHandle checkpoint_to_resume();
   void restore(const CheckpointHandle& checkpoint);
   int64_t layout_bytes() const;                               // sent so far, over all levels
