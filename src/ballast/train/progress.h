@@ -72,6 +72,7 @@ class ProgressLine {
   // An evaluation is a line of its own.
   void evaluation(const EvalMetrics& metrics);
   void message(const std::string& text) { line_.print(text); }
+  void finish_line() { line_.finish(); }   // so that the log's next line stands below it
   void finish();
 
  private:

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <ctime>
 #include <numeric>
+#include <utility>
 
 #include "ballast/base/check.h"
 #include "ballast/base/error.h"
@@ -18,7 +19,6 @@
 #include "ballast/kernel/allocator.h"
 #include "ballast/train/banner.h"
 #include "ballast/train/checkpoint_io.h"
-#include "ballast/train/machine.h"
 #include "ballast/train/report.h"
 #include "ballast/train/signals.h"
 #include "ballast/train/trace.h"
@@ -91,24 +91,29 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
     progress_ = std::make_unique<ProgressLine>(steps_, ProgressOptions{.pipe_steps = config_.train.log_every});
   }
   communicator_.barrier("run folder");
-  peak_flops_ = measured_gemm_peak(communicator_, recipe_.compute, options_.threads);
+  peak_ = std::make_unique<GemmPeak>([this] { return measured_gemm_peak(communicator_, recipe_.compute, options_.threads); });
   if (main_rank()) {
-    folder_->write_environment({{"Ballast", BALLAST_VERSION},
-                                {"CPU path", cpu_path()},
-                                {"CPU flags", fmt::format("{}", fmt::join(cpu_flags(), " "))},
-                                {"ranks", topology_.text()},
-                                {"threads per rank", options_.threads},
-                                {"transport", communicator_.name()},
-                                {"model", model_.text},
-                                {"parameters", recipe_.model.parameters()},
-                                {"GEMM peak, all ranks [GFLOP/s]", std::round(peak_flops_ / 1e8) / 10},
-                                {"planned memory per rank", format_bytes(summary.bytes_per_rank)}});
+    environment_ = {{"Ballast", BALLAST_VERSION},
+                    {"CPU path", cpu_path()},
+                    {"CPU flags", fmt::format("{}", fmt::join(cpu_flags(), " "))},
+                    {"ranks", topology_.text()},
+                    {"threads per rank", options_.threads},
+                    {"transport", communicator_.name()},
+                    {"model", model_.text},
+                    {"parameters", recipe_.model.parameters()},
+                    {"planned memory per rank", format_bytes(summary.bytes_per_rank)}};
+    write_environment();
   }
   if (main_rank()) log_info("GEMM peak measured on {} rank{} x {} thread{}: {:.1f} GFLOP/s in {}", topology_.ranks(), topology_.ranks() == 1 ? "" : "s", options_.threads,
-                            options_.threads == 1 ? "" : "s", peak_flops_ / 1e9, name_of(recipe_.compute));
+                            options_.threads == 1 ? "" : "s", peak_->rate() / 1e9, name_of(recipe_.compute));
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::write_environment() {
+  environment_["GEMM peak, all ranks [GFLOP/s]"] = std::round(peak_->rate() / 1e8) / 10;
+  folder_->write_environment(environment_);
+}
 
 void Trainer::agree() {
   // The first item that differs is named with both ranks.
@@ -245,6 +250,15 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
     }
   }
   elapsed_s_ += mine.step_s;
+  const double flops = linear_flops_per_token(recipe_.model) * static_cast<double>(step.tokens) + attention_flops(recipe_.model.config, step.lengths);
+  const double peak_before = peak_->rate();
+  if (peak_->doubt(flops / all[0].step_s) && main_rank()) {
+    if (!std::exchange(peak_doubted_, true)) {
+      progress_->finish_line();
+      log_info("step {} went faster than the measured GEMM peak allows: measured again, {:.1f} GFLOP/s instead of {:.1f}", step.step, peak_->rate() / 1e9, peak_before / 1e9);
+    }
+    write_environment();
+  }
   if (!main_rank()) return stop;
 
   StepMetrics metrics;
@@ -276,8 +290,7 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
     metrics.communication_share += figures.exposed_s / figures.step_s / static_cast<double>(all.size());
     metrics.data_wait_share += figures.waited_s / figures.step_s / static_cast<double>(all.size());
   }
-  const double flops = linear_flops_per_token(recipe_.model) * static_cast<double>(step.tokens) + attention_flops(recipe_.model.config, step.lengths);
-  metrics.mfu = peak_flops_ > 0 ? flops / mine.step_s / peak_flops_ : 0;
+  metrics.mfu = flops / mine.step_s / peak_->rate();
   folder_->append(metrics);
   progress_->update(metrics);
   if (metrics.skipped) progress_->message(fmt::format("step {}: loss or gradient not finite{}; the update was left out", step.step, result.nonfinite));
