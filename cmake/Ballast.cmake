@@ -40,7 +40,7 @@ if(NOT TARGET ballast_tests)
   add_custom_target(ballast_tests)
 endif()
 
-# ballast_test(FOLDER): tests/FOLDER/*_test.cpp as one program test_FOLDER whose cases CTest lists, labelled FOLDER.
+# ballast_test(FOLDER): tests/FOLDER/*_test.cpp as one program test_FOLDER, which CTest lists as FOLDER and labels so.
 function(ballast_test folder)
   cmake_parse_arguments(arg "TORCH" "" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/tests/${folder}/*.cpp")

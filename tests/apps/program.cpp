@@ -46,17 +46,32 @@ int free_port() {
 
 }  // namespace
 
-Program::Program(const std::vector<std::string>& arguments, const std::filesystem::path& folder) : output_(fresh_path(".out")), errors_(fresh_path(".err")) {
-  const std::string binary = std::filesystem::absolute(BALLAST_BINARY).lexically_normal().string();
-  std::vector<char*> argv{const_cast<char*>(binary.c_str())};
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+std::string program_path() { return std::filesystem::absolute(BALLAST_BINARY).lexically_normal().string(); }
+
+Program::Program() : output_(fresh_path(".out")), errors_(fresh_path(".err")) {}
+
+Program::Program(const std::vector<std::string>& arguments, const std::filesystem::path& folder) : Program() {
+  std::vector<std::string> words{program_path()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  start(words, folder);
+}
+
+std::unique_ptr<Program> Program::command(const std::vector<std::string>& words, const std::filesystem::path& folder) {
+  std::unique_ptr<Program> program(new Program());
+  program->start(words, folder);
+  return program;
+}
+
+void Program::start(const std::vector<std::string>& words, const std::filesystem::path& folder) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
   child_ = ::fork();
   if (child_ < 0) throw std::runtime_error("fork failed");
   if (child_ == 0) {
     const int out = ::open(output_.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600), err = ::open(errors_.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
     if (out < 0 || err < 0 || ::chdir(folder.c_str()) != 0 || ::dup2(out, 1) < 0 || ::dup2(err, 2) < 0) ::_exit(126);
-    ::execv(binary.c_str(), argv.data());
+    ::execvp(argv[0], argv.data());
     ::_exit(127);
   }
 }
@@ -98,6 +113,7 @@ Printed Program::wait(double seconds) {
 }
 
 Printed run_program(const std::vector<std::string>& arguments, const std::filesystem::path& folder) { return Program(arguments, folder).wait(); }
+Printed run_command(const std::vector<std::string>& words, const std::filesystem::path& folder) { return Program::command(words, folder)->wait(); }
 
 std::vector<Printed> run_ranks(const std::vector<std::vector<std::string>>& arguments, const std::filesystem::path& folder) {
   return run_ranks(arguments, std::vector<std::filesystem::path>(arguments.size(), folder));

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,9 @@ struct Printed {
 // A program that runs in the background until wait().
 class Program {
  public:
+  // The built binary, or any command as a shell would find it.
   explicit Program(const std::vector<std::string>& arguments, const std::filesystem::path& folder = ".");
+  static std::unique_ptr<Program> command(const std::vector<std::string>& words, const std::filesystem::path& folder);
   ~Program();   // kills it if it still runs
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -27,11 +30,15 @@ class Program {
   std::string errors_so_far() const;
 
  private:
+  Program();
+  void start(const std::vector<std::string>& words, const std::filesystem::path& folder);
   pid_t child_ = -1;
   std::filesystem::path output_, errors_;
 };
 
+std::string program_path();   // of the built binary
 Printed run_program(const std::vector<std::string>& arguments, const std::filesystem::path& folder = ".");
+Printed run_command(const std::vector<std::string>& words, const std::filesystem::path& folder = ".");
 
 // As many ranks as there are lists of arguments, each with its own, in the environment that torchrun gives.
 std::vector<Printed> run_ranks(const std::vector<std::vector<std::string>>& arguments, const std::filesystem::path& folder = ".");

@@ -1,4 +1,4 @@
-// Whole runs of the binary over real processes and Gloo: strategies agree, resume is bit-exact, a lost rank and a signal end a run as documented.
+// Whole runs of the binary over real processes: strategies, transports and launchers agree, resume is bit-exact, a lost rank and a signal end a run as documented.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -8,85 +8,16 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tests/apps/program.h"
+#include "tests/apps/tiny_run.h"
 
 namespace ballast::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-// A tiny GPT-2 over a byte-like vocabulary: vocab.json + merges.txt of 257 tokens, so that a run takes a second.
-void write_tokenizer(const Workplace& place) {
-  std::filesystem::create_directories(place.path() / "tokenizer");
-  nlohmann::json vocab;
-  int id = 0;
-  // The byte-level alphabet: printable bytes stand for themselves, the others for code points from 256 up.
-  int shifted = 256;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    const int point = printable ? byte : shifted++;
-    std::string text;
-    if (point < 0x80) {
-      text = static_cast<char>(point);
-    } else {
-      text = {static_cast<char>(0xC0 | (point >> 6)), static_cast<char>(0x80 | (point & 0x3F))};
-    }
-    vocab[text] = id++;
-  }
-  vocab["<|endoftext|>"] = id;
-  place.write("tokenizer/vocab.json", vocab.dump());
-  place.write("tokenizer/merges.txt", "#version: 0.2\n");
-}
+class Training : public TinyRun {};
 
-void write_files(const Workplace& place) {
-  write_tokenizer(place);
-  std::string train, eval;
-  for (int i = 0; i < 120; ++i) {
-    const std::string text = "Line " + std::to_string(i * 37 % 101) + (i % 3 == 0 ? " is longer than the others, by a good many letters, so that lengths differ." : " is short.");
-    (i < 100 ? train : eval) += nlohmann::json{{"text", text}}.dump() + "\n";
-  }
-  place.write("train.jsonl", train);
-  place.write("eval.jsonl", eval);
-  place.write("model.json", R"({"model_type": "gpt2", "vocab_size": 257, "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2,
-    "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0})");
-  place.write("c.yaml", R"(run: {seed: 7}
-model: {config: model.json}
-data: {train: [train.jsonl], eval: [eval.jsonl], tokenizer: tokenizer, sequence: {max_tokens: 64}}
-batch: {tokens: 512, micro_tokens: 128}
-train: {steps: 6, timeout: 20s}
-optimizer: {name: adamw, lr: 1e-3, eps: 1e-4, clip: 1.0, schedule: {kind: cosine, warmup: 2, min_lr: 1e-4}}
-checkpoint: {every: 3, keep: 5}
-)");
-}
-
-std::vector<nlohmann::json> steps_of(const Workplace& place, const std::string& run) {
-  std::vector<nlohmann::json> steps;
-  std::istringstream lines(place.read(run + "/metrics.jsonl"));
-  for (std::string line; std::getline(lines, line);) {
-    const auto json = nlohmann::json::parse(line);
-    if (json.contains("loss")) steps.push_back(json);
-  }
-  return steps;
-}
-
-std::vector<double> losses_of(const Workplace& place, const std::string& run) {
-  std::vector<double> losses;
-  for (const auto& step : steps_of(place, run)) losses.push_back(step["loss"].get<double>());
-  return losses;
-}
-
-class Training : public ::testing::Test {
- protected:
-  void SetUp() override { write_files(place_); }
-  Printed train(const std::string& run, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments{"train", "c.yaml", "run.dir=" + run};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_program(arguments, place_.path());
-  }
-  Workplace place_;
-};
-
-TEST_F(Training, ProcessesOverGlooEqualOneProcess) {
+TEST_F(Training, ProcessesEqualOneProcess) {
   ASSERT_EQ(train("runs/one").code, 0);
   const std::vector<double> want = losses_of(place_, "runs/one");
   ASSERT_EQ(want.size(), 6u);
@@ -97,12 +28,16 @@ TEST_F(Training, ProcessesOverGlooEqualOneProcess) {
                                                     {"--ranks", "4", "placement=zero1", "data.sequence.layout=padded"},
                                                     {"--ranks", "3", "placement=zero3", "data.sequence.layout=balanced"},
                                                     {"topology={pair: 2, node: 2}", "placement=hsdp(pair)", "data.sequence.layout=context-parallel", "data.sequence.team=2"},
-                                                    {"--ranks", "2", "placement=zero1", "data.sequence.layout=balanced", "data.sequence.remap=always", "batch.micro_tokens=512"}};
+                                                    {"--ranks", "2", "placement=zero1", "data.sequence.layout=balanced", "data.sequence.remap=always", "batch.micro_tokens=512"},
+                                                    // Ranks of one host talk through shared memory unless told otherwise.
+                                                    {"topology={pair: 2, node: 2}", "placement=hsdp(pair)", "comm.backend=gloo"},
+                                                    {"--ranks", "3", "placement=zero3", "data.sequence.layout=balanced", "comm.backend=gloo"}};
   int number = 0;
   for (std::vector<std::string> arguments : cases) {
     const std::string run = "runs/case" + std::to_string(number++);
     const Printed printed = train(run, arguments);
     ASSERT_EQ(printed.code, 0) << printed.errors;
+    EXPECT_THAT(printed.errors, HasSubstr(arguments.back() == "comm.backend=gloo" ? "talks through gloo" : "talks through shm"));
     const std::vector<double> got = losses_of(place_, run);
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * want[i]) << arguments.back() << ", step " << i + 1;
@@ -157,6 +92,16 @@ TEST_F(Training, BenchesOfLayoutsTakeListsOfLengthsAndRefuseOthers) {
     EXPECT_EQ(refused.code, 3) << line;
     EXPECT_THAT(refused.errors, HasSubstr("bad.txt:2")) << line;
   }
+}
+
+TEST_F(Training, RanksOfMpirunEqualThoseOfTheOwnLauncher) {
+  ASSERT_EQ(train("runs/own", {"--ranks", "2", "placement=zero3", "train.threads=1"}).code, 0);
+  const Printed printed = run_command({"env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "mpirun", "--oversubscribe", "-n", "2", program_path(), "train", "c.yaml",
+                                       "run.dir=runs/mpi", "placement=zero3", "train.threads=1"}, place_.path());
+  ASSERT_EQ(printed.code, 0) << printed.errors;
+  EXPECT_THAT(printed.errors, HasSubstr("rank 0 of 2, started by Open MPI"));
+  ASSERT_EQ(losses_of(place_, "runs/own").size(), 6u);
+  EXPECT_EQ(losses_of(place_, "runs/mpi"), losses_of(place_, "runs/own"));
 }
 
 TEST_F(Training, TwoRunsAreBitIdentical) {
@@ -275,7 +220,9 @@ TEST_F(Training, RefusalsSayWhatAndHow) {
       {{"train", "c.yaml", "run.dir=r", "data.fields.text=body"}, 3, "body"},
       {{"train", "c.yaml", "run.dir=r", "data.sequence.max_tokens=65"}, 2, "positions"},
       {{"train", "c.yaml", "run.dir=r", "batch.micro_tokens=10"}, 2, "micro_tokens"},
-      {{"train", "c.yaml", "run.dir=r", "train.freeze=[nothing.*]"}, 2, "nothing"},
+      {{"train", "c.yaml", "run.dir=r", "train.freeze=[nothing.*]"}, 2, "command line 'train.freeze=[nothing.*]'"},
+      {{"train", "c.yaml", "run.dir=r", "optimizer.decay_exclude=['transformer.wpe.*', 'transformer.h.*.atn.*']"}, 2, "a pattern matches no parameter"},
+      {{"plan", "c.yaml", "optimizer.decay_exclude=transformer.wpe"}, 2, "did you mean 'transformer.wpe.weight'?"},
       {{"train", "c.yaml", "run.dir=r", "placement={weights: {shard: world}, optimizer: {shard: self}}", "--ranks", "2"}, 2, "optimizer"},
       {{"train", "c.yaml", "run.dir=r", "--resume"}, 2, "no run"},
       {{"train", "c.yaml", "run.dir=r", "train.freeze=['*']"}, 2, "nothing to train"},
@@ -333,7 +280,7 @@ TEST_F(Training, ARankWithAnotherTopologyIsRefused) {
 // The layout follows from the measured costs: one path may hold different files on different hosts.
 TEST_F(Training, ARankWithOtherCostCurvesIsRefused) {
   const Workplace other;
-  write_files(other);
+  write_tiny_run(other);
   place_.write("curves.yaml", "attention: [[16, 1e-4], [64, 1e-3]]\n");
   other.write("curves.yaml", "attention: [[16, 1e-4], [64, 2e-3]]\n");
   const std::vector<std::string> command{"train", "c.yaml", "run.dir=" + (place_.path() / "r").string(), "topology={node: 2}", "data.sequence.layout=balanced", "data.sequence.curves=curves.yaml"};

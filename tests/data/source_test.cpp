@@ -66,7 +66,7 @@ TEST(DataSet, CutsDropsOrFails) {
   ASSERT_EQ(cut->samples(0), 2);
   EXPECT_EQ(read(*cut, cut->sample(0, 0)).targets, (std::vector<int64_t>{-1, 'c', 'd'}));
   EXPECT_EQ(cut->counts().lost_tokens, 4);
-  EXPECT_NE(cut->report().find("1 records over 3 tokens cut (4 tokens left out)"), std::string::npos) << cut->report();
+  EXPECT_NE(cut->report().find("1 record over 3 tokens cut (4 tokens left out)"), std::string::npos) << cut->report();
   const auto drop = open_data({{{path}, {}}}, ByteTokenizer(), options(folder, "prompt-completion", 3, Overlong::Drop));
   ASSERT_EQ(drop->samples(0), 1);
   EXPECT_EQ(read(*drop, drop->sample(0, 0)).ids, (std::vector<int64_t>{'x', 'y', 'z'}));
@@ -95,7 +95,7 @@ TEST(DataSet, CountsRecordsWithoutSampleAndWindowsWithoutTarget) {
   EXPECT_EQ(data->samples(0), 4);  // abcd | efgh | i, and z
   EXPECT_EQ(data->counts().untrained_samples, 1);
   EXPECT_EQ(data->counts().trained, 3);
-  EXPECT_NE(data->report().find("1 records of fewer than two tokens give no sample"), std::string::npos)
+  EXPECT_NE(data->report().find("1 record of fewer than two tokens gives no sample"), std::string::npos)
       << data->report();
   const std::string empty = folder.file("b.jsonl", "{\"text\": \"\"}\n");
   try {

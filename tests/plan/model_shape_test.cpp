@@ -134,6 +134,7 @@ TEST(ModelShape, PatternThatMatchesNothingIsRefused) {
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::Usage);
+    EXPECT_EQ(error.place(), "train.freeze");
     EXPECT_NE(std::string(error.what()).find("transformer.h.0.mlp.c_fc.weight"), std::string::npos) << error.what();
   }
 }

@@ -69,17 +69,20 @@ TEST(FitLine, DropsTheLeastImportantFirst) {
   EXPECT_EQ(fit_line({}, 10), "");
 }
 
-TEST(ProgressLine, OneLinePerIntervalInAPipe) {
+TEST(ProgressLine, InAPipeALineEachSoManySteps) {
   Pipe pipe;
   double clock = 0;
   {
-    ProgressLine line(100, options_of(pipe, false, &clock));
+    ProgressOptions options = options_of(pipe, false, &clock);
+    options.pipe_steps = 6;
+    ProgressLine line(100, options);
     for (int64_t step = 1; step <= 12; ++step, clock += 2) line.update(metrics_at(step));
   }
   const std::string text = pipe.read();
   EXPECT_THAT(text, Not(HasSubstr("\r")));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
-  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);  // steps 1, 6, 11
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3) << text;
+  for (const char* shown : {"step   1/100", "step   6/100", "step  12/100"}) EXPECT_THAT(text, HasSubstr(shown));
   EXPECT_THAT(text, HasSubstr("step   6/100  loss 3.2500  lr 6.00e-04  norm 1.500  12.3k tok/s  mfu 42.1%  mem 1.5 GiB  comm 8.1%  "
                               "data 0.1%  imbal 1.04  eta 3 min 08 s\n"));
 }

@@ -245,8 +245,11 @@ TEST(RunConfig, WhatMayChangeOnResume) {
   const Config before = read(kExample).source;
   EXPECT_THAT(check_resume(before, read(kExample, {"train.steps=200", "checkpoint.every=10"}).source),
               ElementsAre("train.steps", "checkpoint.every"));
+  // The cure of a numerical fault.
+  EXPECT_THAT(check_resume(before, read(kExample, {"optimizer.lr=1e-4", "optimizer.clip=0.5", "optimizer.schedule.min_lr=0"}).source),
+              ElementsAre("optimizer.lr", "optimizer.clip", "optimizer.schedule.min_lr"));
   for (const std::string change :
-       {"optimizer.lr=1e-3", "run.seed=8", "placement=ddp", "topology={node: 4}", "batch.tokens=2048",
+       {"optimizer.name=lion", "optimizer.weight_decay=0", "optimizer.schedule.warmup=5", "run.seed=8", "placement=ddp", "topology={node: 4}", "batch.tokens=2048",
         "data.train=[c.jsonl]", "model.preset=llama-60m", "train.precision=fp32", "data.sequence.max_tokens=128"}) {
     EXPECT_THAT(message_of([&] { check_resume(before, read(kExample, {change}).source); }),
                 HasSubstr("may not change when a run is resumed"))

@@ -113,17 +113,21 @@ uint64_t DataSet::fingerprint() const {
 
 std::string DataSet::report() const {
   const WindowCounts& c = counts_;
-  std::string text = fmt::format("{} records, {} samples, {} tokens, {} trained targets per epoch", c.records,
-                                 c.samples, c.tokens, c.trained);
-  if (c.short_records > 0) text += fmt::format("; {} records of fewer than two tokens give no sample", c.short_records);
+  const auto number = [](int64_t count, const char* what) { return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s"); };
+  std::string text = fmt::format("{}, {}, {}, {} per epoch", number(c.records, "record"), number(c.samples, "sample"),
+                                 number(c.tokens, "token"), number(c.trained, "trained target"));
+  if (c.short_records > 0) {
+    text += fmt::format("; {} of fewer than two tokens give{} no sample", number(c.short_records, "record"),
+                        c.short_records == 1 ? "s" : "");
+  }
   if (c.overlong_records > 0) {
     const char* done = limit_.overlong == Overlong::Split ? "split"
                        : limit_.overlong == Overlong::Cut ? "cut"
                                                           : "dropped";
-    text += fmt::format("; {} records over {} tokens {}", c.overlong_records, limit_.max_tokens, done);
-    if (c.lost_tokens > 0) text += fmt::format(" ({} tokens left out)", c.lost_tokens);
+    text += fmt::format("; {} over {} {}", number(c.overlong_records, "record"), number(limit_.max_tokens, "token"), done);
+    if (c.lost_tokens > 0) text += fmt::format(" ({} left out)", number(c.lost_tokens, "token"));
   }
-  if (c.untrained_samples > 0) text += fmt::format("; {} samples hold no trained target", c.untrained_samples);
+  if (c.untrained_samples > 0) text += fmt::format("; {} no trained target", c.untrained_samples == 1 ? "1 sample holds" : fmt::format("{} samples hold", c.untrained_samples));
   return text;
 }
 

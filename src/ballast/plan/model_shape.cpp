@@ -116,9 +116,15 @@ void add_block(GroupBuilder& group, const ModelConfig& config, const Names& name
   bias(config.mlp_bias, Role::DownBias, names.down, hidden);
 }
 
-// A pattern that freezes nothing is a mistake of the user's.
-void check_patterns(const ModelShape& model, std::span<const std::string> freeze) {
-  for (const std::string& pattern : freeze) {
+std::vector<int64_t> joined(std::vector<int64_t> a, const std::vector<int64_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+}  // namespace
+
+void check_patterns(const ModelShape& model, std::span<const std::string> patterns, const std::string& key) {
+  for (const std::string& pattern : patterns) {
     std::vector<std::string> names;
     bool used = false;
     for (const ParameterGroup& group : model.groups) {
@@ -129,20 +135,13 @@ void check_patterns(const ModelShape& model, std::span<const std::string> freeze
     }
     if (used) continue;
     const std::string near = nearest(pattern, names);
-    throw Error(ErrorKind::Usage, "a freeze pattern matches no parameter")
-        .at("train.freeze")
+    throw Error(ErrorKind::Usage, "a pattern matches no parameter")
+        .at(key)
         .found(printable(pattern))
         .expected("a glob over parameter names such as " + names.front())
         .cure(near.empty() ? "`*` stands for any text, dots included" : "did you mean '" + near + "'?");
   }
 }
-
-std::vector<int64_t> joined(std::vector<int64_t> a, const std::vector<int64_t>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-}  // namespace
 
 const char* name_of(SegmentKind kind) {
   switch (kind) {
@@ -229,7 +228,7 @@ ModelShape describe(const ModelConfig& config, std::span<const std::string> free
   if (!config.tied_head) head.add(Role::HeadWeight, names.head + ".weight", {config.vocab_size, config.hidden});
   std::vector<int64_t> groups = head.finish(model);
   model.segments.push_back({SegmentKind::Head, -1, config.tied_head ? joined(groups, tables) : groups});
-  check_patterns(model, freeze);
+  check_patterns(model, freeze, "train.freeze");
   return model;
 }
 

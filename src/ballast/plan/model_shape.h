@@ -67,6 +67,8 @@ struct ModelShape {
 // Groups and segments of a model. Tensors whose name matches a glob of `freeze` go into groups of their own that are not
 // trainable. Throws Error(Usage) for a pattern that matches nothing (with the nearest name).
 ModelShape describe(const ModelConfig& config, std::span<const std::string> freeze = {});
+// A glob over parameter names that matches none is a mistake of the user's: throws Error(Usage) at `key` with the nearest name.
+void check_patterns(const ModelShape& model, std::span<const std::string> patterns, const std::string& key);
 
 // Named presets: gpt2-10m, gpt2-124m, llama-60m, and the smaller ones of tests and benchmarks (gpt2-30m, gpt2-tiny, llama-110m).
 // Throws Error(Usage) with the list for an unknown name.

@@ -6,12 +6,13 @@
 
 namespace ballast {
 
-std::vector<std::string> banner_lines(const PlanSummary& summary, const Recipe& recipe, const Layout& layout) {
+std::vector<std::string> banner_lines(const PlanSummary& summary, const Recipe& recipe, const Layout& layout, const std::string& what) {
   std::vector<std::string> lines;
   lines.push_back(fmt::format("placement {}", recipe.placement.name));
   for (const PlacementRow& row : recipe.placement.rows) lines.push_back(fmt::format("  groups {}: {}", row.pattern, describe_row(row, recipe.topology)));
   for (const std::string& note : recipe_notes(recipe)) lines.push_back("  note: " + note);
-  lines.push_back(fmt::format("layout {}: {} micro-batch{} per rank", layout.name, summary.micro_batches, summary.micro_batches == 1 ? "" : "es"));
+  lines.push_back(fmt::format("layout {}: {} micro-batch{} per rank{}", layout.name, summary.micro_batches, summary.micro_batches == 1 ? "" : "es",
+                              layout.name == what ? "" : fmt::format(" ({})", what)));
   std::string memory;
   for (const auto& state : summary.memory) {
     if (state.bytes_per_rank > 0) memory += fmt::format("{}{} {}", memory.empty() ? "" : ", ", state.state, format_bytes(state.bytes_per_rank));

@@ -7,6 +7,7 @@
 
 namespace ballast {
 
-std::vector<std::string> banner_lines(const PlanSummary& summary, const Recipe& recipe, const Layout& layout);
+// what: whose layout it is, "step 1" or "assumed".
+std::vector<std::string> banner_lines(const PlanSummary& summary, const Recipe& recipe, const Layout& layout, const std::string& what);
 
 }  // namespace ballast

@@ -82,8 +82,8 @@ Inspection of_store(const fs::path& path, bool verify) {
   Inspection result = begin("token store", path);
   result.json.update(Json{{"records", store->records()}, {"tokens", store->tokens()}, {"highest_id", store->highest_id()},
                           {"sources", parse_bounded_json<Json>(describe_store(path.string()))}, {"verified", verify}});
-  result.text += fmt::format("  {} records, {} tokens, highest id {}\n", store->records(), store->tokens(), store->highest_id());
-  for (const StoreFile& file : store->files()) result.text += fmt::format("  {:>10} records  {}\n", file.records, printable(file.path, 400));
+  result.text += fmt::format("  {} record{}, {} tokens, highest id {}\n", store->records(), store->records() == 1 ? "" : "s", store->tokens(), store->highest_id());
+  for (const StoreFile& file : store->files()) result.text += fmt::format("  {:>10} record{} {}\n", file.records, file.records == 1 ? "  " : "s ", printable(file.path, 400));
   result.text += verify ? "  every byte agrees with the checksums\n" : "  all but the tokens checked (--verify reads them)\n";
   return result;
 }

@@ -1,5 +1,6 @@
 #pragma once
 // What the machine can do, measured: the yardstick of MFU.
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,20 @@ namespace ballast {
 // Best rate of square matrix products in the compute dtype [FLOP/s] with this rank's threads, all ranks measuring at once; summed over ranks.
 // About half a second.
 double measured_gemm_peak(Communicator& communicator, DType compute, int threads);
+// The yardstick of MFU. A peak that was measured beside other load is too low: where a step goes faster than the peak it is measured again, a few times at most.
+class GemmPeak {
+ public:
+  // measure: by all ranks at once, the same answer on each.
+  explicit GemmPeak(std::function<double()> measure) : measure_(std::move(measure)), rate_(measure_()) {}
+  double rate() const { return rate_; }   // FLOP/s
+  // Measures again where `rate` [FLOP/s], alike on all ranks, is above the peak; whether it did.
+  bool doubt(double rate);
+
+ private:
+  std::function<double()> measure_;
+  double rate_;
+  int left_ = 3;
+};
 // Bytes of memory that this process may use: the machine's, or its cgroup's limit.
 int64_t machine_memory();
 // Bytes that one rank may use: the machine's memory divided by the ranks on this host .

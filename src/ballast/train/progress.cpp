@@ -99,7 +99,7 @@ void StatusLine::finish() {
 }
 
 ProgressLine::ProgressLine(int64_t total_steps, ProgressOptions options)
-    : total_steps_(total_steps), line_(std::move(options)) {}
+    : total_steps_(total_steps), pipe_steps_(options.pipe_steps), line_(std::move(options)) {}
 
 std::vector<LinePart> ProgressLine::parts(const StepMetrics& m) const {
   const auto percent = [](double share) { return fmt::format("{:.1f}%", share * 100); };
@@ -127,7 +127,8 @@ void ProgressLine::update(const StepMetrics& metrics) {
   step_s_ += weight * (metrics.time_s - step_s_);
   tokens_per_s_ += weight * (metrics.tokens_per_s - tokens_per_s_);
   last_ = metrics;
-  last_shown_ = first || line_.due() || metrics.step == total_steps_ || metrics.skipped;
+  const bool due = line_.terminal() ? line_.due() : metrics.step % pipe_steps_ == 0;
+  last_shown_ = first || due || metrics.step == total_steps_ || metrics.skipped;
   if (last_shown_) line_.show(parts(metrics));
 }
 

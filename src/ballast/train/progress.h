@@ -1,5 +1,5 @@
 #pragma once
-// What a person watches: one line that updates itself on a terminal, one line per interval in a pipe or a log file.
+// What a person watches: one line that updates itself on a terminal, whole lines now and then in a pipe or a log file.
 // The line of a training run, and a bar for everything else that takes long (preparing data, loading, evaluating).
 #include <chrono>
 #include <cstdint>
@@ -20,7 +20,8 @@ struct ProgressOptions {
   std::optional<bool> terminal;                                // unset: what isatty says (and TERM is not "dumb")
   std::optional<int> width;                                    // columns; unset: asked from the terminal at every update
   std::chrono::duration<double> terminal_interval{0.1};        // least time between two updates
-  std::chrono::duration<double> pipe_interval{10.0};           // least time between two lines
+  std::chrono::duration<double> pipe_interval{10.0};           // least time between two lines of a bar
+  int64_t pipe_steps = 10;                                     // steps between two lines of a training run
   std::function<double()> now_s;                               // unset: a monotonic clock
 };
 
@@ -62,6 +63,7 @@ class StatusLine {
 };
 
 // The line of a training run: step/total, loss, lr, gradient norm, tokens/s, MFU, memory, communication %, data wait %, imbalance, ETA.
+// In a pipe: the first step, each pipe_steps-th one, those that were skipped, and the last.
 class ProgressLine {
  public:
   // total_steps 0: not known beforehand (an epoch), no ETA.
@@ -70,11 +72,12 @@ class ProgressLine {
   // An evaluation is a line of its own.
   void evaluation(const EvalMetrics& metrics);
   void message(const std::string& text) { line_.print(text); }
+  void finish_line() { line_.finish(); }   // so that the log's next line stands below it
   void finish();
 
  private:
   std::vector<LinePart> parts(const StepMetrics& metrics) const;
-  int64_t total_steps_;
+  int64_t total_steps_, pipe_steps_;
   std::optional<StepMetrics> last_;
   bool last_shown_ = false;
   int64_t seen_ = 0;

@@ -47,7 +47,10 @@ RunFolder::RunFolder(const RunConfig& config, std::optional<int64_t> resumed_ste
   lock_.emplace(path_);
   check_run_folder(config, resumed_step.has_value());
   if (resumed_step) {
-    for (const std::string& key : check_resume(config_of_run(path_).source, config.source)) log_info("resumed with another {}", key);
+    const Config before = config_of_run(path_).source;
+    const auto shown = [](const std::string& value) { return value.empty() ? "not set" : value; };
+    for (const std::string& key : check_resume(before, config.source))
+      log_info("resumed with another {}: {} instead of {}", key, shown(config.source.canonical(key)), shown(before.canonical(key)));
     metrics_ = std::make_unique<MetricsWriter>(path_ / "metrics.jsonl", *resumed_step);
   } else {
     metrics_ = std::make_unique<MetricsWriter>(path_ / "metrics.jsonl");

@@ -84,7 +84,13 @@ ModelSource open_model_folder(const std::filesystem::path& folder) {
 
 Recipe make_recipe(const RunConfig& config, const ModelConfig& model, const Topology& topology) {
   Recipe recipe;
-  recipe.model = describe(model, config.train.freeze);
+  try {
+    recipe.model = describe(model, config.train.freeze);
+    check_patterns(recipe.model, config.optimizer.decay_exclude, "optimizer.decay_exclude");
+  } catch (const Error& error) {   // the shape names the key; the configuration knows where it was written
+    Error copy = error;
+    throw std::move(copy).at(config.source.schema().find(error.place()) != nullptr ? config.source.place(error.place()) : error.place());
+  }
   for (ParameterGroup& group : recipe.model.groups) {
     for (ParameterTensor& tensor : group.tensors) {
       for (const std::string& glob : config.optimizer.decay_exclude) {

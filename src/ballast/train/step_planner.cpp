@@ -57,17 +57,22 @@ PlannedStep StepPlanner::plan() {
   return planned;
 }
 
-PlanFingerprints StepPlanner::peek_fingerprints() {
+const PlannedStep* StepPlanner::peek() {
   if (ready_ == nullptr && ahead_.valid()) {
     const auto begin = std::chrono::steady_clock::now();
     ready_ = std::make_unique<PlannedStep>(ahead_.get());
     waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
-  return ready_ == nullptr ? PlanFingerprints{} : ready_->fingerprints;
+  return ready_.get();
+}
+
+PlanFingerprints StepPlanner::peek_fingerprints() {
+  const PlannedStep* step = peek();
+  return step == nullptr ? PlanFingerprints{} : step->fingerprints;
 }
 
 PlannedStep StepPlanner::next() {
-  peek_fingerprints();
+  peek();
   BALLAST_CHECK(ready_ != nullptr, "no step after {}", last_step_);
   PlannedStep step = std::move(*ready_);
   ready_.reset();

@@ -36,7 +36,9 @@ class StepPlanner {
   // The next step; seconds that the caller had to wait for it are added to waited_s().
   PlannedStep next();
   double waited_s() const { return waited_s_; }
-  // Fingerprints of the step that next() will give (waits for it); zeros after the last.
+  // The step that next() will give (waits for it); nothing after the last.
+  const PlannedStep* peek();
+  // Fingerprints of the step that next() will give; zeros after the last.
   PlanFingerprints peek_fingerprints();
 
  private:

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <ctime>
 #include <numeric>
+#include <utility>
 
 #include "ballast/base/check.h"
 #include "ballast/base/error.h"
@@ -18,7 +19,6 @@
 #include "ballast/kernel/allocator.h"
 #include "ballast/train/banner.h"
 #include "ballast/train/checkpoint_io.h"
-#include "ballast/train/machine.h"
 #include "ballast/train/report.h"
 #include "ballast/train/signals.h"
 #include "ballast/train/trace.h"
@@ -79,31 +79,41 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
   } else {
     engine_->set_weights(initial_weights(model_, config_.run.seed));
   }
+  if (step_ < steps_) {
+    planner_ = std::make_unique<StepPlanner>(recipe_, communicator_.rank(), *data_, Selector(*data_, config_.run.seed, config_.batch.tokens, cursor_),
+                                             config_.data.layout, limits_, step_ + 1, steps_);
+    planner_->peek();   // its thread is done before the GEMM peak is measured
+  }
   if (main_rank()) {
     folder_ = std::make_unique<RunFolder>(config_, checkpoint ? std::optional<int64_t>(checkpoint->step) : std::nullopt);
     remove_leftovers(config_.run.dir);
     print_banner(summary, assumed);
-    progress_ = std::make_unique<ProgressLine>(steps_);
+    progress_ = std::make_unique<ProgressLine>(steps_, ProgressOptions{.pipe_steps = config_.train.log_every});
   }
   communicator_.barrier("run folder");
-  peak_flops_ = measured_gemm_peak(communicator_, recipe_.compute, options_.threads);
+  peak_ = std::make_unique<GemmPeak>([this] { return measured_gemm_peak(communicator_, recipe_.compute, options_.threads); });
   if (main_rank()) {
-    folder_->write_environment({{"Ballast", BALLAST_VERSION},
-                                {"CPU path", cpu_path()},
-                                {"CPU flags", fmt::format("{}", fmt::join(cpu_flags(), " "))},
-                                {"ranks", topology_.text()},
-                                {"threads per rank", options_.threads},
-                                {"transport", communicator_.name()},
-                                {"model", model_.text},
-                                {"parameters", recipe_.model.parameters()},
-                                {"GEMM peak, all ranks [GFLOP/s]", std::round(peak_flops_ / 1e8) / 10},
-                                {"planned memory per rank", format_bytes(summary.bytes_per_rank)}});
+    environment_ = {{"Ballast", BALLAST_VERSION},
+                    {"CPU path", cpu_path()},
+                    {"CPU flags", fmt::format("{}", fmt::join(cpu_flags(), " "))},
+                    {"ranks", topology_.text()},
+                    {"threads per rank", options_.threads},
+                    {"transport", communicator_.name()},
+                    {"model", model_.text},
+                    {"parameters", recipe_.model.parameters()},
+                    {"planned memory per rank", format_bytes(summary.bytes_per_rank)}};
+    write_environment();
   }
   if (main_rank()) log_info("GEMM peak measured on {} rank{} x {} thread{}: {:.1f} GFLOP/s in {}", topology_.ranks(), topology_.ranks() == 1 ? "" : "s", options_.threads,
-                            options_.threads == 1 ? "" : "s", peak_flops_ / 1e9, name_of(recipe_.compute));
+                            options_.threads == 1 ? "" : "s", peak_->rate() / 1e9, name_of(recipe_.compute));
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::write_environment() {
+  environment_["GEMM peak, all ranks [GFLOP/s]"] = std::round(peak_->rate() / 1e8) / 10;
+  folder_->write_environment(environment_);
+}
 
 void Trainer::agree() {
   // The first item that differs is named with both ranks.
@@ -121,12 +131,15 @@ void Trainer::agree() {
                              {"model", fmt::format("{} parameters, layout {}", recipe_.model.parameters(), layout_fingerprint(recipe_))}});
 }
 
-void Trainer::print_banner(const PlanSummary& summary, const Layout& layout) const {
+void Trainer::print_banner(const PlanSummary& assumed, const Layout& assumed_layout) {
   log_info("model {}: {:.1f} M parameters, {:.1f} M trained", model_.text, static_cast<double>(recipe_.model.parameters()) / 1e6,
            static_cast<double>(recipe_.model.trainable_parameters()) / 1e6);
   log_info("{} over {}, {}, {} thread{} per rank, {} steps", communicator_.name(), topology_.text(), config_.train.precision, options_.threads,
            options_.threads == 1 ? "" : "s", steps_);
-  for (const std::string& line : banner_lines(summary, recipe_, layout)) log_info("{}", line);
+  const PlannedStep* first = planner_ == nullptr ? nullptr : planner_->peek();
+  const std::vector<std::string> lines = first == nullptr ? banner_lines(assumed, recipe_, assumed_layout, "assumed")
+                                                          : banner_lines(summarize(recipe_, first->layout), recipe_, first->layout, fmt::format("step {}", first->step));
+  for (const std::string& line : lines) log_info("{}", line);
 }
 
 CheckpointHandle Trainer::checkpoint_to_resume() {
@@ -154,11 +167,9 @@ void Trainer::restore(const CheckpointHandle& checkpoint) {
 int Trainer::run() {
   const SignalWatch signals;
   if (step_ >= steps_) {
-    log_info("the run is complete: {} steps", steps_);
+    log_info("nothing is left to do: {} step{} done, {} asked for", step_, step_ == 1 ? " is" : "s are", steps_);
     return 0;
   }
-  planner_ = std::make_unique<StepPlanner>(recipe_, communicator_.rank(), *data_, Selector(*data_, config_.run.seed, config_.batch.tokens, cursor_),
-                                           config_.data.layout, limits_, step_ + 1, steps_);
   const PlanFingerprints first = planner_->peek_fingerprints();
   check_same(communicator_, {{"selection of the first step", fmt::format("{:016x}", first.selection)},
                              {"layout of the first step", fmt::format("{:016x}", first.layout)},
@@ -174,7 +185,7 @@ int Trainer::run() {
     began = now_s();
     const bool last = stop || step_ == steps_;
     const bool evaluates = eval_data_ != nullptr && ((config_.train.eval_every > 0 && step_ % config_.train.eval_every == 0) || (last && !stop));
-    if (evaluates) evaluate(step_);
+    if (evaluates) evaluate(step_, step_ == steps_);
     // The best one is kept beside the newest, so a new best is always saved.
     const bool saves = last || (config_.checkpoint.every > 0 && step_ % config_.checkpoint.every == 0) || (config_.checkpoint.best && best_step_ == step_);
     if (saves) save(step_);
@@ -239,6 +250,15 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
     }
   }
   elapsed_s_ += mine.step_s;
+  const double flops = linear_flops_per_token(recipe_.model) * static_cast<double>(step.tokens) + attention_flops(recipe_.model.config, step.lengths);
+  const double peak_before = peak_->rate();
+  if (peak_->doubt(flops / all[0].step_s) && main_rank()) {
+    if (!std::exchange(peak_doubted_, true)) {
+      progress_->finish_line();
+      log_info("step {} went faster than the measured GEMM peak allows: measured again, {:.1f} GFLOP/s instead of {:.1f}", step.step, peak_->rate() / 1e9, peak_before / 1e9);
+    }
+    write_environment();
+  }
   if (!main_rank()) return stop;
 
   StepMetrics metrics;
@@ -270,8 +290,7 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
     metrics.communication_share += figures.exposed_s / figures.step_s / static_cast<double>(all.size());
     metrics.data_wait_share += figures.waited_s / figures.step_s / static_cast<double>(all.size());
   }
-  const double flops = linear_flops_per_token(recipe_.model) * static_cast<double>(step.tokens) + attention_flops(recipe_.model.config, step.lengths);
-  metrics.mfu = peak_flops_ > 0 ? flops / mine.step_s / peak_flops_ : 0;
+  metrics.mfu = flops / mine.step_s / peak_->rate();
   folder_->append(metrics);
   progress_->update(metrics);
   if (metrics.skipped) progress_->message(fmt::format("step {}: loss or gradient not finite{}; the update was left out", step.step, result.nonfinite));
@@ -279,14 +298,20 @@ bool Trainer::train_step(PlannedStep step, double step_began) {
   return stop;
 }
 
-void Trainer::evaluate(int64_t step) {
+void Trainer::evaluate(int64_t step, bool whole) {
   engine_->record_to(nullptr);
   const double began = now_s();
   ExactSum loss;
   EvalMetrics metrics;
   metrics.step = step;
+  const auto mean = [&] { return loss.value() / static_cast<double>(std::max<int64_t>(1, metrics.trained_tokens)); };
+  std::optional<double> compared;
   int64_t next = 0;
-  for (int64_t batch = 0; !config_.train.eval_batches || batch < *config_.train.eval_batches; ++batch) {
+  for (int64_t batch = 0;; ++batch) {
+    if (batch == config_.train.eval_batches) {
+      compared = mean();
+      if (!whole) break;
+    }
     const Selection selection = select_in_order(*eval_data_, config_.batch.tokens, next);
     if (selection.empty()) break;
     const PlannedEvaluation planned = plan_evaluation(recipe_, communicator_.rank(), *eval_data_, selection, config_.data.layout, limits_);
@@ -295,13 +320,14 @@ void Trainer::evaluate(int64_t step) {
     metrics.trained_tokens += evaluation.targets;
     metrics.tokens += planned.tokens;
   }
-  metrics.eval_loss = loss.value() / static_cast<double>(std::max<int64_t>(1, metrics.trained_tokens));
+  metrics.eval_loss = mean();
+  if (!compared) compared = metrics.eval_loss;
   metrics.time_s = now_s() - began;
   metrics.tokens_per_s = static_cast<double>(metrics.tokens) / metrics.time_s;
-  metrics.best = std::isfinite(metrics.eval_loss) && (!best_eval_ || metrics.eval_loss < *best_eval_);
+  metrics.best = std::isfinite(*compared) && (!best_eval_ || *compared < *best_eval_);
   metrics.wall_time = wall_time();
   if (metrics.best) {
-    best_eval_ = metrics.eval_loss;
+    best_eval_ = compared;
     best_step_ = step;
   }
   last_eval_ = metrics.eval_loss;

@@ -6,6 +6,7 @@
 
 #include "ballast/checkpoint/checkpoint.h"
 #include "ballast/plan/summary.h"
+#include "ballast/train/machine.h"
 #include "ballast/train/metrics.h"
 #include "ballast/train/progress.h"
 #include "ballast/train/run_folder.h"
@@ -37,12 +38,13 @@ class Trainer {
  private:
   struct Figures;
   void agree();
-  void print_banner(const PlanSummary& summary, const Layout& layout) const;
+  void print_banner(const PlanSummary& assumed, const Layout& assumed_layout);
+  void write_environment();
   CheckpointHandle checkpoint_to_resume();
   void restore(const CheckpointHandle& checkpoint);
   int64_t layout_bytes() const;                               // sent so far, over all levels
   bool train_step(PlannedStep step, double step_began);      // true: stop after this step
-  void evaluate(int64_t step);
+  void evaluate(int64_t step, bool whole);                   // whole: whatever train.eval_batches says
   void save(int64_t step);
   void write_trace();
   bool main_rank() const { return communicator_.rank() == 0; }
@@ -59,16 +61,18 @@ class Trainer {
   LayoutLimits limits_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<RunFolder> folder_;
+  nlohmann::json environment_;                // what environment.json holds
   std::unique_ptr<StepPlanner> planner_;
   std::unique_ptr<ProgressLine> progress_;    // rank 0
   Cursor cursor_;
   int64_t step_ = 0;                          // steps done
-  double peak_flops_ = 0;                     // measured GEMM peak of all ranks together
+  std::unique_ptr<GemmPeak> peak_;            // of all ranks together
+  bool peak_doubted_ = false;                 // and that was said
   double elapsed_s_ = 0;
   double waited_before_ = 0;
   std::vector<int64_t> sent_before_;
   int64_t layout_sent_before_ = 0;
-  std::optional<double> best_eval_;
+  std::optional<double> best_eval_;           // over the batches of a periodic evaluation, so that all are compared on the same tokens
   std::optional<double> last_eval_;
   int64_t best_step_ = -1;                    // whose evaluation was the best so far
   std::optional<StepMetrics> last_;

@@ -148,16 +148,22 @@ int bench_train(const BenchOptions& options) {
   return on_ranks(bench.config, bench.ranks, [&](const Topology& topology, Communicator& communicator, int threads) {
     const ModelSource model = open_model(bench.config, nullptr);
     const Recipe recipe = make_recipe(bench.config, model.config, topology);
-    const double peak = measured_gemm_peak(communicator, recipe.compute, threads);
+    GemmPeak gemm_peak([&] { return measured_gemm_peak(communicator, recipe.compute, threads); });
     const MeasuredSteps measured = measure_steps(bench, recipe, model, communicator, threads);
     const int64_t ranks = communicator.size();
     const int64_t rss = peak_rss_bytes();
     std::vector<int64_t> all_rss(static_cast<size_t>(ranks));
     communicator.all_gather_fixed(&rss, sizeof rss, all_rss.data(), "peak memory");
-    if (communicator.rank() != 0) return 0;
-    const double step_s = median(measured.times), tokens = measured.tokens;
+    const double mine = median(measured.times), tokens = measured.tokens;
+    std::vector<double> all_times(static_cast<size_t>(ranks));
+    communicator.all_gather_fixed(&mine, sizeof mine, all_times.data(), "step times");
+    const double step_s = all_times[0];
     const std::vector<int64_t> lengths(static_cast<size_t>(ranks * bench.micro_batches * bench.batch), bench.sequence);
     const double flops = linear_flops_per_token(recipe.model) * tokens + attention_flops(model.config, lengths);
+    while (gemm_peak.doubt(flops / step_s)) {
+    }
+    if (communicator.rank() != 0) return 0;
+    const double peak = gemm_peak.rate();
     nlohmann::json json{{"name", "train"}, {"model", model.text}, {"parameters", recipe.model.parameters()}, {"placement", recipe.placement.name},
                         {"precision", bench.config.train.precision}, {"ranks", ranks}, {"threads", threads}, {"batch", bench.batch}, {"seq", bench.sequence},
                         {"micro_batches", bench.micro_batches}, {"tokens_per_s", tokens / step_s}, {"step_s", step_s}, {"step_times", measured.times},

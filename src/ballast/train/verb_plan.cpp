@@ -57,11 +57,11 @@ nlohmann::json to_json(const PlanSummary& summary, const Recipe& recipe, const L
   return json;
 }
 
-void print_plan(const PlanSummary& summary, const Recipe& recipe, const Layout& layout, const LayoutReport& report) {
+void print_plan(const PlanSummary& summary, const Recipe& recipe, const Layout& layout, const LayoutReport& report, const std::string& whose) {
   std::cout << fmt::format("ranks       {}  {}\n", summary.ranks, recipe.topology.text());
   std::cout << fmt::format("parameters  {:.1f} M, {:.1f} M trained, in {} groups\n", static_cast<double>(recipe.model.parameters()) / 1e6,
                            static_cast<double>(recipe.model.trainable_parameters()) / 1e6, recipe.model.groups.size());
-  for (const std::string& line : banner_lines(summary, recipe, layout)) std::cout << line << "\n";
+  for (const std::string& line : banner_lines(summary, recipe, layout, whose)) std::cout << line << "\n";
   std::cout << fmt::format("            {} tokens in {} slots, imbalance of cost {:.3f}, of tokens {:.3f}\n", report.tokens, report.slots, report.cost_imbalance, report.token_imbalance);
   std::cout << "\nmemory per rank (maximum over ranks)\n";
   for (const auto& state : summary.memory) std::cout << fmt::format("  {:<12} {:<7} {:>14}\n", state.state, state.tier, format_bytes(state.bytes_per_rank));
@@ -177,7 +177,7 @@ int run_plan(const PlanOptions& options) {
   } else if (options.json) {
     std::cout << to_json(summary, recipe, report).dump(2) << "\n";
   } else {
-    print_plan(summary, recipe, layout, report);
+    print_plan(summary, recipe, layout, report, options.step ? fmt::format("step {}", *options.step) : "assumed");
   }
   if (options.limit_memory) {
     require_fit(summary, recipe, layout, *options.limit_memory);

@@ -193,6 +193,8 @@
     } catch (error) {
       $('notes').append(make('li', {}, 'timeline.json is not as this page expects: ' + error.message));
     }
+  } else {
+    $('timeline').append(make('div', { class: 'empty', style: 'margin-top:16px' }, 'Train with --trace FIRST:LAST to see here what each lane of each rank did in those steps.'));
   }
 
   // Configuration and environment.
