@@ -197,6 +197,15 @@ TEST(TokenizerGolden, FilesToCopy) {
   EXPECT_EQ(tokenizer_files(kGolden / "none"), Paths{});
 }
 
+TEST(TokenizerGolden, SpecialTokensAreThoseThatFindKnows) {
+  EXPECT_EQ(open("qwen")->special_tokens(), (std::vector<SpecialToken>{{"<|endoftext|>", 1000}, {"<|im_start|>", 1001}, {"<|im_end|>", 1002}}));
+  for (const char* name : {"gpt2", "llama3", "cl100k_base", "sp_bpe", "sp_unigram"}) {
+    const auto tokenizer = open(name);
+    EXPECT_FALSE(tokenizer->special_tokens().empty()) << name;
+    for (const SpecialToken& token : tokenizer->special_tokens()) EXPECT_EQ(tokenizer->find(token.text), token.id) << name;
+  }
+}
+
 TEST(TokenizerGolden, NamesInAModelFolder) {
   using Named = std::map<std::string, std::filesystem::path>;
   EXPECT_EQ(named_for_model({"a/mine.json", "a/tokenizer_config.json", "a/special_tokens_map.json"}),

@@ -13,6 +13,12 @@
 
 namespace ballast {
 
+struct SpecialToken {
+  std::string text;
+  int32_t id = 0;
+  bool operator==(const SpecialToken&) const = default;
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -37,6 +43,8 @@ class Tokenizer {
   virtual int32_t end_of_text() const = 0;    // throws Error(Data) if the tokenizer names none
   // The id of a special token by its exact text; nothing for ordinary tokens.
   virtual std::optional<int32_t> find(std::string_view special_token) const = 0;
+  virtual std::vector<SpecialToken> special_tokens() const = 0;   // those that find() knows, ids ascending
+  virtual const char* method() const = 0;     // "byte-level BPE"
   virtual uint64_t hash() const = 0;          // XXH3 over all that decides the ids
   // What it was read from, and what lies beside that for `transformers`: to be copied into a model folder (named_for_model).
   virtual std::vector<std::filesystem::path> files() const = 0;
