@@ -19,6 +19,7 @@
 #include "ballast/data/foreign_store.h"
 #include "ballast/model/initialize.h"
 #include "ballast/train/progress.h"
+#include "ballast/train/run_folder.h"
 
 namespace ballast {
 
@@ -234,6 +235,9 @@ std::unique_ptr<DataSet> open_data_of(const RunConfig& config, DataUse use, cons
   options.limit = {sequence_limit(config, model), policy_of(config.data.overlong)};
   options.prepare.cache = cache_folder(config);
   options.prepare.threads = static_cast<int>(config.data.workers);
+  // Where the cache lies beside the run folder, what is wrong with it is said of run.dir.
+  const bool beside = !config.source.has("data.cache") && !config.run.dir.empty();
+  if (beside && !store_paths(config, use, tokenizer).empty()) make_folders_of_run(config, options.prepare.cache);
   std::unique_ptr<ProgressBar> bar;
   int64_t shown = 0;
   if (thread_rank() <= 0) {

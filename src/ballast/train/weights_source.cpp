@@ -55,7 +55,8 @@ WeightsSource open_weights(const std::filesystem::path& path, const std::string&
   if (!std::filesystem::exists(path / "config.json")) {
     throw Error(ErrorKind::Data, std::filesystem::exists(path) ? "this is neither a run, a checkpoint nor a model folder" : "there is no such folder")
         .at(path.string())
-        .expected("config.yaml and metrics.jsonl of a run, manifest.json of a checkpoint, or config.json of a model");
+        .expected("config.yaml and metrics.jsonl of a run, manifest.json of a checkpoint, or config.json of a model")
+        .cure("check the path: name a run.dir, a folder below its checkpoints, or a model folder");
   }
   source.folder = path;
   return source;
