@@ -35,6 +35,8 @@ class ByteTokenizer : public Tokenizer {
     if (token == "<|im_end|>") return 258;
     return std::nullopt;
   }
+  std::vector<SpecialToken> special_tokens() const override { return {{"<|im_start|>", 257}, {"<|im_end|>", 258}}; }
+  const char* method() const override { return "bytes"; }
   uint64_t hash() const override { return hash_; }
   std::vector<std::filesystem::path> files() const override { return {}; }
 

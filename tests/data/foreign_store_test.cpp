@@ -55,6 +55,9 @@ TEST(Llmc, ReadsBothWidths) {
   EXPECT_THROW(check_vocabulary(*wide, 128000), Error);
   check_vocabulary(*wide, 128001);
   EXPECT_NE(narrow->fingerprint(), wide->fingerprint());
+  EXPECT_STREQ(foreign_facts(narrow->path()).dtype, "uint16");
+  EXPECT_STREQ(foreign_facts(wide->path()).dtype, "uint32");
+  EXPECT_FALSE(foreign_facts(wide->path()).megatron);
 }
 
 TEST(Llmc, DamagedFilesAreTypedErrors) {
@@ -97,6 +100,10 @@ TEST(Megatron, ReadsSequencesAsRecords) {
   folder.file("w.bin", wide);
   const auto store = open_foreign(folder.file("w.idx", megatron_index(4, {1, 2}, 4)));
   EXPECT_EQ(read(*store)[0], 100000);
+  const ForeignFacts facts = foreign_facts(store->path());
+  EXPECT_TRUE(facts.megatron);
+  EXPECT_STREQ(facts.dtype, "int32");
+  EXPECT_EQ(facts.documents, 2);
   EXPECT_THROW(check_vocabulary(*store, 200000), Error);  // the negative id is above any vocabulary
 }
 

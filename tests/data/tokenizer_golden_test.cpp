@@ -188,6 +188,31 @@ TEST(TokenizerGolden, FilesToCopy) {
   EXPECT_EQ(open("gpt2")->files(), (Paths{kGpt2 / "vocab.json", kGpt2 / "merges.txt", kGpt2 / "tokenizer_config.json"}));
   EXPECT_EQ(open("qwen")->files(), (Paths{kGolden / "qwen/tokenizer.json", kGolden / "qwen/tokenizer_config.json"}));
   EXPECT_EQ(open("sp_bpe")->files(), (Paths{kGolden / "sp_bpe/tokenizer.model"}));
+  EXPECT_EQ(open("cl100k_base")->files(), (Paths{kGolden / "cl100k_base.tiktoken"}));
+  // A file alone and its folder are the same tokenizer.
+  EXPECT_EQ(load_tokenizer(kGpt2 / "merges.txt")->files(), open("gpt2")->files());
+  EXPECT_EQ(load_tokenizer(kGolden / "qwen/tokenizer.json")->files(), open("qwen")->files());
+  EXPECT_EQ(tokenizer_files(kGolden / "sp_bpe"), open("sp_bpe")->files());
+  EXPECT_EQ(tokenizer_files(kGolden), (Paths{kGolden / "cl100k_base.tiktoken"}));
+  EXPECT_EQ(tokenizer_files(kGolden / "none"), Paths{});
+}
+
+TEST(TokenizerGolden, SpecialTokensAreThoseThatFindKnows) {
+  EXPECT_EQ(open("qwen")->special_tokens(), (std::vector<SpecialToken>{{"<|endoftext|>", 1000}, {"<|im_start|>", 1001}, {"<|im_end|>", 1002}}));
+  for (const char* name : {"gpt2", "llama3", "cl100k_base", "sp_bpe", "sp_unigram"}) {
+    const auto tokenizer = open(name);
+    EXPECT_FALSE(tokenizer->special_tokens().empty()) << name;
+    for (const SpecialToken& token : tokenizer->special_tokens()) EXPECT_EQ(tokenizer->find(token.text), token.id) << name;
+  }
+}
+
+TEST(TokenizerGolden, NamesInAModelFolder) {
+  using Named = std::map<std::string, std::filesystem::path>;
+  EXPECT_EQ(named_for_model({"a/mine.json", "a/tokenizer_config.json", "a/special_tokens_map.json"}),
+            (Named{{"tokenizer.json", "a/mine.json"}, {"tokenizer_config.json", "a/tokenizer_config.json"}, {"special_tokens_map.json", "a/special_tokens_map.json"}}));
+  EXPECT_EQ(named_for_model({"vocab.json", "merges.txt"}), (Named{{"vocab.json", "vocab.json"}, {"merges.txt", "merges.txt"}}));
+  EXPECT_EQ(named_for_model({"m/pieces.model"}), (Named{{"tokenizer.model", "m/pieces.model"}}));
+  EXPECT_EQ(named_for_model({"m/r50k_base.tiktoken"}), (Named{{"r50k_base.tiktoken", "m/r50k_base.tiktoken"}}));
 }
 
 }  // namespace

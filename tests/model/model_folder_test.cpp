@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/base/error.h"
+#include "ballast/base/files.h"
 #include "ballast/model/model_writer.h"
 #include "model/golden_case.h"
 
@@ -206,14 +207,14 @@ TEST_F(ModelFolders, TokenizerFilesComeAlong) {
   const ModelShape shape = describe(source.config());
   const std::vector<std::vector<float>> values = load(source);
   fs::create_directories(root / "tokenizer");
-  std::ofstream(root / "tokenizer" / "tokenizer.json") << "{}";
+  std::ofstream(root / "tokenizer" / "mine.json") << "{}";
   std::ofstream(root / "tokenizer" / "notes.txt") << "not copied";
   {
-    ModelWriter writer(root / "out/", shape, {.tokenizer = root / "tokenizer"});
+    ModelWriter writer(root / "out/", shape, {.tokenizer = {{"tokenizer.json", root / "tokenizer" / "mine.json"}}});
     for (size_t g = 0; g < shape.groups.size(); ++g) writer.write_group(shape.groups[g], values[g].data());
     writer.finish();
   }
-  EXPECT_TRUE(fs::exists(root / "out" / "tokenizer.json"));
+  EXPECT_EQ(read_file(root / "out" / "tokenizer.json"), "{}");
   EXPECT_TRUE(fs::exists(root / "out" / "generation_config.json"));
   EXPECT_FALSE(fs::exists(root / "out" / "notes.txt"));
 }

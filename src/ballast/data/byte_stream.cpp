@@ -186,7 +186,11 @@ int64_t input_file_bytes(const std::string& path) {
                 S_ISDIR(info.st_mode) ? "the data path is a folder" : "the data path is no regular file")
         .at(path)
         .cure("name the files in it");
-  if (info.st_size == 0) throw Error(ErrorKind::Data, "the data file is empty").at(path).found("0 bytes");
+  if (info.st_size == 0)
+    throw Error(ErrorKind::Data, "the data file is empty")
+        .at(path)
+        .found("0 bytes")
+        .cure("make the file again, or leave it out of the list");
   return info.st_size;
 }
 

@@ -54,6 +54,7 @@ class ForeignStore : public TokenStore {
     return XXH3_64bits(parts, sizeof parts);
   }
   void verify() const override { highest_id(); }
+  const ForeignFacts& facts() const { return facts_; }
 
  protected:
   void touch(int64_t, int64_t) const override {}
@@ -62,10 +63,13 @@ class ForeignStore : public TokenStore {
     offsets_ = starts_.data();
     records_ = static_cast<int64_t>(starts_.size()) - 1;
     tokens_ = static_cast<int64_t>(starts_.back());
-    if (tokens_ == 0) throw Error(ErrorKind::Data, "the token file holds no tokens").at(path_);
+    if (tokens_ == 0) {
+      throw Error(ErrorKind::Data, "the token file holds no tokens").at(path_).cure("make the file again, or leave it out of the list");
+    }
   }
   MappedFile file_;
   std::vector<uint64_t> starts_;
+  ForeignFacts facts_;
 
  private:
   mutable std::once_flag scanned_;
@@ -93,6 +97,7 @@ class LlmcStore : public ForeignStore {
           .found(fmt::format("{} bytes of tokens", there))
           .expected(fmt::format("{} tokens of {} bytes", count, token_bytes_));
     data_ = file_.data() + kLlmcHeader;
+    facts_.dtype = token_bytes_ == 2 ? "uint16" : "uint32";
     set_records({0, static_cast<uint64_t>(count)});
   }
 };
@@ -117,7 +122,10 @@ class MegatronStore : public ForeignStore {
           .found(fmt::format("type code {}", code))
           .expected("4 (int32) or 8 (uint16)");
     token_bytes_ = code == 8 ? 2 : 4;
+    facts_ = {.megatron = true, .dtype = code == 8 ? "uint16" : "int32"};
     const auto sequences = load<uint64_t>(at + 18), documents = load<uint64_t>(at + 26);
+    // The index lists where documents begin, and after them where the last one ends.
+    facts_.documents = documents > 0 ? static_cast<int64_t>(documents) - 1 : 0;
     const auto room = static_cast<uint64_t>(index.bytes() - kHeader);
     if (sequences > room / 12 || documents > room / 8 || sequences * 12 + documents * 8 > room)
       throw corrupt(idx, "the index is truncated")
@@ -149,14 +157,7 @@ class MegatronStore : public ForeignStore {
   }
 };
 
-}  // namespace
-
-bool is_foreign(const std::string& path) {
-  const std::string extension = fs::path(path).extension().string();
-  return extension == ".bin" || extension == ".idx";
-}
-
-std::shared_ptr<const TokenStore> open_foreign(const std::string& path) {
+std::shared_ptr<const ForeignStore> open_either(const std::string& path) {
   fs::path bin = path, idx = path;
   bin.replace_extension(".bin");
   idx.replace_extension(".idx");
@@ -165,5 +166,16 @@ std::shared_ptr<const TokenStore> open_foreign(const std::string& path) {
     return std::make_shared<MegatronStore>(bin.string(), idx.string());
   return std::make_shared<LlmcStore>(path);
 }
+
+}  // namespace
+
+bool is_foreign(const std::string& path) {
+  const std::string extension = fs::path(path).extension().string();
+  return extension == ".bin" || extension == ".idx";
+}
+
+std::shared_ptr<const TokenStore> open_foreign(const std::string& path) { return open_either(path); }
+
+ForeignFacts foreign_facts(const std::string& path) { return open_either(path)->facts(); }
 
 }  // namespace ballast

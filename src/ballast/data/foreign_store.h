@@ -14,6 +14,14 @@ namespace ballast {
 // `path` ends in .bin (which of the two is seen by an .idx beside it) or .idx.
 // Throws Error(CorruptFile) for wrong magic, sizes and counts; Error(Data) for missing or empty files.
 std::shared_ptr<const TokenStore> open_foreign(const std::string& path);
+
+// What such a file says of itself beside its tokens. Opens and checks as open_foreign does.
+struct ForeignFacts {
+  bool megatron = false;
+  const char* dtype = "";   // of the tokens: uint16, uint32, int32
+  int64_t documents = 0;    // of Megatron-LM's index; llm.c counts none
+};
+ForeignFacts foreign_facts(const std::string& path);
 bool is_foreign(const std::string& path);   // by extension
 
 }  // namespace ballast

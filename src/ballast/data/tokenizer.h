@@ -3,6 +3,7 @@
 // called from many threads at once.
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +12,12 @@
 #include <vector>
 
 namespace ballast {
+
+struct SpecialToken {
+  std::string text;
+  int32_t id = 0;
+  bool operator==(const SpecialToken&) const = default;
+};
 
 class Tokenizer {
  public:
@@ -36,8 +43,10 @@ class Tokenizer {
   virtual int32_t end_of_text() const = 0;    // throws Error(Data) if the tokenizer names none
   // The id of a special token by its exact text; nothing for ordinary tokens.
   virtual std::optional<int32_t> find(std::string_view special_token) const = 0;
+  virtual std::vector<SpecialToken> special_tokens() const = 0;   // those that find() knows, ids ascending
+  virtual const char* method() const = 0;     // "byte-level BPE"
   virtual uint64_t hash() const = 0;          // XXH3 over all that decides the ids
-  // What to copy beside an exported model so that `transformers` opens it with this tokenizer.
+  // What it was read from, and what lies beside that for `transformers`: to be copied into a model folder (named_for_model).
   virtual std::vector<std::filesystem::path> files() const = 0;
 };
 
@@ -46,5 +55,11 @@ class Tokenizer {
 // one is read and not a tokenizer.json converted from it. Throws Error(Data) for what is missing or unsupported, naming the key,
 // and Error(CorruptFile) for damaged bytes, naming file and place.
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& folder_or_file);
+
+// The files of the tokenizer that a folder holds, unread; none if it holds no tokenizer (a tokenizer_config.json alone is none).
+std::vector<std::filesystem::path> tokenizer_files(const std::filesystem::path& folder);
+// The files by the names under which load_tokenizer of a model folder finds them: mine.json is tokenizer.json there, while rank files
+// keep theirs, which says the pattern.
+std::map<std::string, std::filesystem::path> named_for_model(const std::vector<std::filesystem::path>& files);
 
 }  // namespace ballast

@@ -148,6 +148,13 @@ int32_t BpeTokenizer::end_of_text() const {
   throw Error(ErrorKind::Data, "the tokenizer names no end-of-text token").at(parts_.name).cure(parts_.end_of_text_cure);
 }
 
+std::vector<SpecialToken> BpeTokenizer::special_tokens() const {
+  std::vector<SpecialToken> tokens;
+  for (const auto& [text, id] : special_) tokens.push_back({text, id});
+  std::sort(tokens.begin(), tokens.end(), [](const SpecialToken& a, const SpecialToken& b) { return a.id < b.id; });
+  return tokens;
+}
+
 std::optional<int32_t> BpeTokenizer::find(std::string_view special_token) const {
   const auto found = special_.find(special_token);
   return found == special_.end() ? std::nullopt : std::optional(found->second);

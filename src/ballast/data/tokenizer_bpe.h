@@ -39,6 +39,8 @@ class BpeTokenizer final : public Tokenizer {
   int64_t vocab_size() const override { return static_cast<int64_t>(parts_.tokens.size()); }
   int32_t end_of_text() const override;
   std::optional<int32_t> find(std::string_view special_token) const override;
+  std::vector<SpecialToken> special_tokens() const override;
+  const char* method() const override { return "byte-level BPE"; }
   uint64_t hash() const override { return hash_; }
   std::vector<std::filesystem::path> files() const override { return parts_.files; }
 

@@ -60,6 +60,14 @@ class SentencePieceTokenizer final : public Tokenizer {
     return id;
   }
 
+  std::vector<SpecialToken> special_tokens() const override {
+    std::vector<SpecialToken> tokens;
+    for (int id = 0; id < processor_.GetPieceSize(); ++id) {
+      if (processor_.IsControl(id)) tokens.push_back({processor_.IdToPiece(id), id});
+    }
+    return tokens;
+  }
+  const char* method() const override { return "SentencePiece"; }
   uint64_t hash() const override { return hash_; }
   std::vector<std::filesystem::path> files() const override { return files_; }
 

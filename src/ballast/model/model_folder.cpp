@@ -56,6 +56,12 @@ ModelFolder ModelFolder::open(const std::filesystem::path& folder) {
   ModelFolder model;
   model.path_ = folder;
   const std::filesystem::path config_file = folder / "config.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(config_file, ignored))
+    throw Error(ErrorKind::Data, "the folder is no model: it has no config.json")
+        .at(config_file.string())
+        .expected("a folder with config.json and model.safetensors")
+        .cure("check the path; inside a run, a model is CHECKPOINT/model");
   const std::string text = read_file(config_file);
   model.config_ = parse_hf_config(text, config_file.string());
   model.config_.name = folder.string();
@@ -111,7 +117,8 @@ void ModelFolder::check(const ModelShape& shape) {
       .at(path_.string())
       .found(fmt::format("{}", fmt::join(found, "; ")))
       .expected(
-          fmt::format("the tensors of a {} of {} layers x {}", config_.model_type, config_.layers, config_.hidden));
+          fmt::format("the tensors of a {} of {} layers x {}", config_.model_type, config_.layers, config_.hidden))
+      .cure("use the config.json that was saved with these weights");
 }
 
 void ModelFolder::load_range(const ParameterGroup& group, int64_t begin, int64_t end, float* out) const {

@@ -2,7 +2,6 @@
 
 #include <c10/util/BFloat16.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -24,13 +23,6 @@ std::string shard_name(size_t index, size_t count) {
 }
 
 }  // namespace
-
-const std::vector<std::string>& tokenizer_file_names() {
-  static const std::vector<std::string> names = {
-      "tokenizer.json",  "tokenizer_config.json",   "vocab.json",        "merges.txt",
-      "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"};
-  return names;
-}
 
 ModelWriter::ModelWriter(std::filesystem::path folder, const ModelShape& shape, ModelWriterOptions options)
     : folder_(std::move(folder)), config_(shape.config), options_(std::move(options)) {
@@ -105,22 +97,15 @@ void ModelWriter::write_range(const ParameterGroup& group, int64_t begin, int64_
 void ModelWriter::write_text(const std::string& name, const std::string& text) { write_aside(partial_ / name, text); }
 
 void ModelWriter::copy_tokenizer() {
-  if (options_.tokenizer.empty()) return;
-  size_t copied = 0;
-  for (const std::string& name : tokenizer_file_names()) {
-    if (!std::filesystem::is_regular_file(options_.tokenizer / name)) continue;
+  for (const auto& [name, file] : options_.tokenizer) {
     std::error_code fault;
-    std::filesystem::copy_file(options_.tokenizer / name, partial_ / name, fault);
+    std::filesystem::copy_file(file, partial_ / name, fault);
     if (fault)
       throw Error(ErrorKind::Environment, "cannot copy a tokenizer file")
-          .at((options_.tokenizer / name).string())
-          .found(fault.message());
-    ++copied;
+          .at(file.string())
+          .found(fault.message())
+          .cure("leave the tokenizer where the run found it until the run ends");
   }
-  if (copied == 0)
-    throw Error(ErrorKind::Data, "no tokenizer files to copy")
-        .at(options_.tokenizer.string())
-        .expected(fmt::format("one of {}", fmt::join(tokenizer_file_names(), ", ")));
 }
 
 void ModelWriter::finish() {

@@ -18,7 +18,7 @@ struct ModelWriterOptions {
   DType storage = DType::Float32;            // Float32 or BFloat16 (rounded to nearest even)
   int64_t largest_shard = int64_t{4} << 30;  // bytes of tensors in one file; a larger tensor gets a file of its own
   HfTokenIds token_ids;
-  std::filesystem::path tokenizer;  // a folder whose tokenizer files are copied; empty = none
+  std::map<std::string, std::filesystem::path> tokenizer;  // its files, by their names in the folder; empty = none
 };
 
 class ModelWriter {
@@ -46,8 +46,5 @@ class ModelWriter {
   int64_t total_bytes_ = 0;
   bool finished_ = false;
 };
-
-// The files of a tokenizer that belong to a model folder: tokenizer.json, vocab.json, merges.txt, ...
-const std::vector<std::string>& tokenizer_file_names();
 
 }  // namespace ballast

@@ -26,7 +26,10 @@ struct SafetensorsSet::Mapping {
   explicit Mapping(const std::filesystem::path& file) {
     const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0)
-      throw Error(ErrorKind::Data, "cannot open the weights").at(file.string()).found(errno_text(errno));
+      throw Error(ErrorKind::Data, "cannot open the weights")
+          .at(file.string())
+          .found(errno_text(errno))
+          .cure("fetch what is missing, or check the permissions");
     struct stat status {};
     int fault = ::fstat(descriptor, &status) != 0 ? errno : 0;
     if (fault == 0 && S_ISDIR(status.st_mode)) fault = EISDIR;
@@ -50,7 +53,7 @@ struct SafetensorsSet::Mapping {
 };
 
 SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std::string& name) {
-  const auto corrupt = [&](const std::string& what) { return Error(ErrorKind::CorruptFile, what).at(name); };
+  const auto corrupt = [&](const std::string& what) { return Error(ErrorKind::CorruptFile, what).at(name).cure(kSafetensorsCure); };
   if (bytes.size() < 8)
     throw corrupt("too short for a safetensors header")
         .found(fmt::format("{} bytes", bytes.size()))
@@ -79,7 +82,8 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
                   entry->begin < position ? "tensors overlap" : "there is a hole between tensors")
           .at(name, fmt::format("tensor '{}'", printable(entry->name)))
           .found(fmt::format("data from byte {}", entry->begin))
-          .expected(fmt::format("data from byte {}", position));
+          .expected(fmt::format("data from byte {}", position))
+          .cure(kSafetensorsCure);
     if (entry->end > data_bytes)
       throw Error(ErrorKind::CorruptFile, "a tensor ends after the end of the file")
           .at(name, fmt::format("tensor '{}'", printable(entry->name)))
@@ -114,7 +118,8 @@ void SafetensorsSet::add(const std::filesystem::path& file) {
     if (!fresh)
       throw Error(ErrorKind::CorruptFile, fmt::format("two shards hold tensor '{}'", printable(name)))
           .at(file.string())
-          .found(fmt::format("also in {}", place->second));
+          .found(fmt::format("also in {}", place->second))
+          .cure("remove the shards that do not belong to the index, or fetch all of them again");
     tensors_[name] = std::move(tensor);
   }
 }
@@ -129,7 +134,9 @@ SafetensorsSet SafetensorsSet::open_index(const std::filesystem::path& index) {
   const std::string text = read_file(index);
   const nlohmann::json json = parse_json_object(text, index.string());
   const auto corrupt = [&](const std::string& what) {
-    return Error(ErrorKind::CorruptFile, what).at(index.string(), "key weight_map");
+    return Error(ErrorKind::CorruptFile, what)
+        .at(index.string(), "key weight_map")
+        .cure("fetch the index and its shards again, all of one version");
   };
   const auto map = json.find("weight_map");
   if (map == json.end() || !map->is_object() || map->empty()) throw corrupt("no map from tensors to shards");

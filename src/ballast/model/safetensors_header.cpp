@@ -126,7 +126,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     throw Error(ErrorKind::CorruptFile, "the safetensors header is not valid JSON")
         .at(file_, fmt::format("byte {}", described.byte + 8))  // of the file: the header's length stands before
         .found(described.found)
-        .expected(described.expected);
+        .expected(described.expected)
+        .cure(kSafetensorsCure);
   }
 
  private:
@@ -135,7 +136,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   [[noreturn]] void fail(const std::string& what) {
     const bool inside = place_ == Place::Entry || place_ == Place::Shape || place_ == Place::Offsets;
     throw Error(ErrorKind::CorruptFile, "bad safetensors header: " + what)
-        .at(file_, inside ? fmt::format("tensor '{}'", printable(entry_.name)) : "");
+        .at(file_, inside ? fmt::format("tensor '{}'", printable(entry_.name)) : "")
+        .cure(kSafetensorsCure);
   }
   bool unexpected(const std::string& what) {
     fail(place_ == Place::Before ? "not an object, but " + what

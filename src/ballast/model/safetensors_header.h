@@ -9,6 +9,9 @@
 
 namespace ballast {
 
+// What to do about a file that contradicts itself.
+constexpr const char* kSafetensorsCure = "fetch the file again; if it was made here, save the model again with save_pretrained(FOLDER)";
+
 constexpr uint64_t kLargestSafetensorsHeader = 100'000'000;  // bytes; the reference implementation's bound
 
 struct SafetensorsHeader {

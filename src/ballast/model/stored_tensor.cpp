@@ -49,14 +49,16 @@ void read_as_float(const StoredTensor& tensor, const std::string& name, int64_t 
       if (std::isfinite(element) && std::fabs(element) > static_cast<double>(std::numeric_limits<float>::max()))
         throw Error(ErrorKind::CorruptFile, "a weight does not fit fp32")
             .at(fmt::format("tensor '{}'", printable(name)), fmt::format("element {}", begin + i))
-            .found(fmt::format("{}", element));
+            .found(fmt::format("{}", element))
+            .cure("the weights are damaged or of another model: fetch them again");
       out[i] = static_cast<float>(element);
     }
   } else {
     throw Error(ErrorKind::CorruptFile, "weights of this dtype are not supported")
         .at(fmt::format("tensor '{}'", printable(name)))
         .found(tensor.dtype)
-        .expected("F32, BF16, F16 or F64");
+        .expected("F32, BF16, F16 or F64")
+        .cure("convert the weights with transformers: model.float().save_pretrained(FOLDER)");
   }
 }
 

@@ -78,7 +78,7 @@ struct ExportOptions {
 int run_export(const ExportOptions& options);
 
 struct InspectOptions {
-  std::string path;  // run folder, checkpoint, model folder, safetensors file or token store
+  std::string path;  // run folder, checkpoint, model folder, tokenizer, safetensors file, token store or token file
   bool json = false;
   bool verify = false;  // read everything and compare the hashes
 };

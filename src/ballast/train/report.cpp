@@ -106,6 +106,13 @@ Json final_figures(const std::vector<StepMetrics>& steps, const std::vector<Eval
 }  // namespace
 
 Json report_data(const fs::path& run) {
+  std::error_code ignored;
+  if (!fs::exists(run / "metrics.jsonl", ignored))
+    throw Error(ErrorKind::Data, fs::exists(run, ignored) ? "the folder is no run: it has no metrics.jsonl"
+                                                          : "there is no such run folder")
+        .at(run.string())
+        .expected("the run.dir of a training")
+        .cure("check the path; a run has metrics as soon as train has started");
   const MetricsFile metrics = read_metrics(run / "metrics.jsonl");
   const std::vector<StepMetrics> steps = metrics.steps();
   const std::vector<EvalMetrics> evaluations = metrics.evaluations();

@@ -42,8 +42,17 @@ void check_run_folder(const RunConfig& config, bool resume) {
   }
 }
 
+void make_folders_of_run(const RunConfig& config, const std::filesystem::path& folder) {
+  try {
+    make_folders(folder);
+  } catch (const Error& error) {
+    Error copy = error;
+    throw std::move(copy).at(config.source.place("run.dir"), folder.string()).cure("choose a run.dir where folders can be made");
+  }
+}
+
 RunFolder::RunFolder(const RunConfig& config, std::optional<int64_t> resumed_step) : path_(config.run.dir) {
-  make_folders(path_);
+  make_folders_of_run(config, path_);
   lock_.emplace(path_);
   check_run_folder(config, resumed_step.has_value());
   if (resumed_step) {

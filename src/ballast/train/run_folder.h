@@ -14,6 +14,8 @@ namespace ballast {
 // config.yaml of a run folder, resolved: for eval, generate, export, report.
 RunConfig config_of_run(const std::filesystem::path& run);
 bool is_run_folder(const std::filesystem::path& path);
+// Makes a folder that lies in run.dir or beside it. Throws Error naming the key.
+void make_folders_of_run(const RunConfig& config, const std::filesystem::path& folder);
 
 class RunFolder {
  public:

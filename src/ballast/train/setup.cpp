@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "ballast/plan/cost_curves.h"
 #include "ballast/plan/placement_groups.h"
@@ -18,15 +19,12 @@
 #include "ballast/data/foreign_store.h"
 #include "ballast/model/initialize.h"
 #include "ballast/train/progress.h"
+#include "ballast/train/run_folder.h"
 
 namespace ballast {
 
-std::filesystem::path tokenizer_path(const RunConfig& config) {
-  return config.data.tokenizer.empty() ? std::filesystem::path(config.model.path) : std::filesystem::path(config.data.tokenizer);
-}
-
 std::shared_ptr<const Tokenizer> open_tokenizer(const RunConfig& config) {
-  const std::filesystem::path path = tokenizer_path(config);
+  const std::string& path = config.data.tokenizer.empty() ? config.model.path : config.data.tokenizer;
   return path.empty() ? nullptr : load_tokenizer(path);
 }
 
@@ -35,7 +33,7 @@ std::shared_ptr<const Tokenizer> need_tokenizer(const RunConfig& config) {
   if (tokenizer == nullptr) {
     throw Error(ErrorKind::Usage, "no tokenizer is given")
         .at("data.tokenizer")
-        .cure("name a folder with tokenizer.json, or vocab.json and merges.txt");
+        .cure("name a folder with tokenizer.json, vocab.json and merges.txt, tokenizer.model or a .tiktoken file, or one of these files");
   }
   return tokenizer;
 }
@@ -72,6 +70,16 @@ ModelSource open_model(const RunConfig& config, const Tokenizer* tokenizer) {
         .cure("use the model's own tokenizer" + std::string(source.folder ? "" : fmt::format(", or model.vocab_size={}", tokenizer->vocab_size())));
   }
   return source;
+}
+
+void check_storable(const RunConfig& config, const ModelSource& model) {
+  try {
+    write_hf_config(model.config, {}, DType::Float32);
+  } catch (const Error& error) {
+    if (!config.model.dropout) throw;
+    Error copy = error;
+    throw std::move(copy).at(config.source.place("model.dropout")).cure("leave model.dropout away: this architecture has none outside its attention");
+  }
 }
 
 ModelSource open_model_folder(const std::filesystem::path& folder) {
@@ -233,6 +241,9 @@ std::unique_ptr<DataSet> open_data_of(const RunConfig& config, DataUse use, cons
   options.limit = {sequence_limit(config, model), policy_of(config.data.overlong)};
   options.prepare.cache = cache_folder(config);
   options.prepare.threads = static_cast<int>(config.data.workers);
+  // Where the cache lies beside the run folder, what is wrong with it is said of run.dir.
+  const bool beside = !config.source.has("data.cache") && !config.run.dir.empty();
+  if (beside && !store_paths(config, use, tokenizer).empty()) make_folders_of_run(config, options.prepare.cache);
   std::unique_ptr<ProgressBar> bar;
   int64_t shown = 0;
   if (thread_rank() <= 0) {

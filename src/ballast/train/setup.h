@@ -24,11 +24,13 @@ struct ModelSource {
 std::shared_ptr<const Tokenizer> open_tokenizer(const RunConfig& config);
 // The same where data is read. Throws Error(Usage) if neither is given.
 std::shared_ptr<const Tokenizer> need_tokenizer(const RunConfig& config);
-std::filesystem::path tokenizer_path(const RunConfig& config);
 
 // A preset grows its vocabulary to the tokenizer's where that is larger (said in `text`); any other model must hold all ids.
 // Throws Error(Usage).
 ModelSource open_model(const RunConfig& config, const Tokenizer* tokenizer);
+
+// Checkpoints are model folders: throws Error(Usage) for an architecture that no config.json can say.
+void check_storable(const RunConfig& config, const ModelSource& model);
 
 // A model folder whatever the configuration says.
 ModelSource open_model_folder(const std::filesystem::path& folder);

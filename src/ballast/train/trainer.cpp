@@ -49,6 +49,7 @@ Trainer::Trainer(RunConfig config, const Topology& topology, Communicator& commu
   check_run_folder(config_, options_.resume);
   tokenizer_ = need_tokenizer(config_);
   model_ = open_model(config_, tokenizer_.get());
+  check_storable(config_, model_);
   recipe_ = make_recipe(config_, model_.config, topology_);
   limits_ = layout_limits(config_, model_.config, topology_);
   data_ = open_data_of(config_, DataUse::Train, *tokenizer_, model_.config);
@@ -352,7 +353,7 @@ void Trainer::save(int64_t step) {
   if (last_eval_) state.metrics["eval_loss"] = *last_eval_;
   if (last_) state.metrics["loss"] = last_->loss;
   ModelWriterOptions options;
-  options.tokenizer = tokenizer_path(config_);
+  options.tokenizer = named_for_model(tokenizer_->files());
   options.token_ids.eos = {tokenizer_->end_of_text()};
   save_checkpoint(config_.run.dir, state, *engine_, communicator_, options);
   engine_->forget_feedback();  // as a run does that resumes from here

@@ -193,6 +193,7 @@ int run_validate(const ValidateOptions& options) {
   const Topology topology = topology_of(config, options.config.ranks);
   const auto tokenizer = open_tokenizer(config);
   const ModelSource model = open_model(config, tokenizer.get());
+  check_storable(config, model);
   const Recipe recipe = make_recipe(config, model.config, topology);
   layout_limits(config, model.config, topology);
   check_optimizer(config.optimizer.spec);

@@ -20,6 +20,7 @@ namespace {
 void check_run(const RunConfig& config, const Topology& topology) {
   const auto tokenizer = need_tokenizer(config);
   const ModelSource model = open_model(config, tokenizer.get());
+  check_storable(config, model);
   make_recipe(config, model.config, topology);
   layout_limits(config, model.config, topology);
   check_samples(config, topology, *open_data_of(config, DataUse::Train, *tokenizer, model.config, false));
@@ -56,7 +57,8 @@ int run_export(const ExportOptions& options) {
   ModelWriterOptions writer_options;
   writer_options.storage = options.precision == "bf16" ? DType::BFloat16 : DType::Float32;
   writer_options.token_ids = folder.token_ids();
-  writer_options.tokenizer = source.folder;
+  const std::vector<std::filesystem::path> files = tokenizer_files(source.folder);
+  writer_options.tokenizer = named_for_model(files.empty() ? source.tokenizer()->files() : files);
   ModelWriter writer(options.to, shape, writer_options);
   std::vector<float> flat;
   for (const ParameterGroup& group : shape.groups) {

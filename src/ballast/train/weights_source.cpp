@@ -5,7 +5,6 @@
 #include "ballast/base/error.h"
 #include "ballast/base/log.h"
 #include "ballast/checkpoint/checkpoint.h"
-#include "ballast/model/model_writer.h"
 #include "ballast/train/run_folder.h"
 #include "ballast/train/setup.h"
 
@@ -32,11 +31,9 @@ CheckpointHandle choose(const std::filesystem::path& run, const std::string& whi
 }  // namespace
 
 std::shared_ptr<const Tokenizer> WeightsSource::tokenizer() const {
-  for (const std::string& name : tokenizer_file_names()) {
-    if (std::filesystem::exists(folder / name)) return load_tokenizer(folder);
-  }
+  if (!tokenizer_files(folder).empty()) return load_tokenizer(folder);
   if (config && !config->data.tokenizer.empty()) return load_tokenizer(config->data.tokenizer);
-  throw Error(ErrorKind::Data, "the model folder holds no tokenizer").at(folder.string()).cure("copy tokenizer.json, or vocab.json and merges.txt, into it");
+  throw Error(ErrorKind::Data, "the model folder holds no tokenizer").at(folder.string()).cure("copy the tokenizer's files into it: tokenizer.json, vocab.json and merges.txt, tokenizer.model or a .tiktoken file");
 }
 
 WeightsSource open_weights(const std::filesystem::path& path, const std::string& which, std::span<const std::string> overrides) {
@@ -58,7 +55,8 @@ WeightsSource open_weights(const std::filesystem::path& path, const std::string&
   if (!std::filesystem::exists(path / "config.json")) {
     throw Error(ErrorKind::Data, std::filesystem::exists(path) ? "this is neither a run, a checkpoint nor a model folder" : "there is no such folder")
         .at(path.string())
-        .expected("config.yaml and metrics.jsonl of a run, manifest.json of a checkpoint, or config.json of a model");
+        .expected("config.yaml and metrics.jsonl of a run, manifest.json of a checkpoint, or config.json of a model")
+        .cure("check the path: name a run.dir, a folder below its checkpoints, or a model folder");
   }
   source.folder = path;
   return source;
