@@ -29,10 +29,10 @@ std::string type_of(const Json& value) {
   return value.is_number() ? "number" : value.type_name();
 }
 
-std::vector<std::string> files_below(const std::filesystem::path& folder) {
-  std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) files.push_back(entry.path().filename().string());
-  return files;
+int64_t stores_in(const std::filesystem::path& folder) {
+  int64_t stores = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) stores += entry.path().extension() == ".store";
+  return stores;
 }
 
 TEST_F(Interfaces, EveryVerbKeepsItsPromises) {
@@ -41,7 +41,7 @@ TEST_F(Interfaces, EveryVerbKeepsItsPromises) {
       {{"data", "prepare", "c.yaml", "data.cache=stores"}, {}, {}, [&](const Printed& printed, const Json&) {
          EXPECT_THAT(printed.output, HasSubstr("train: 100 records, "));
          EXPECT_THAT(printed.output, HasSubstr("eval: 20 records, "));
-         EXPECT_THAT(files_below(place_.path() / "stores"), ::testing::UnorderedElementsAre(::testing::EndsWith(".store"), ::testing::EndsWith(".store")));
+         EXPECT_EQ(stores_in(place_.path() / "stores"), 2);
        }},
       {{"validate", "c.yaml"}, {}, {}, [](const Printed& printed, const Json&) { EXPECT_THAT(printed.output, HasSubstr("\nok\n")); }},
       {{"plan", "c.yaml", "--ranks", "2", "--json"},
