@@ -173,30 +173,75 @@ TEST(PartitioningFaults, OddNumberOfNodes) {
   }
 }
 
-// A NaN inside a block: never spread silently. The step is left out or refused, and the message names what and where.
+// A NaN is never spread silently. The step is left out or refused, and the message names what is nearest to the cause, and where: a weight that is
+// NaN, whatever messages and gradients follow from it and however many elements a block has.
 TEST(PartitioningFaults, NonFiniteValuesAreNamedByTensorAndRank) {
-  for (const char* placement : {"zeropp(pair)", "topo(pair, node)", "zero3", "hsdp(pair)"}) {
+  const std::map<std::string, std::string> ranks{{"zeropp(pair)", "rank 1"}, {"zero3", "rank 1"}, {"topo(pair, node)", "ranks 1, 3"}, {"hsdp(pair)", "ranks 1, 3"}, {"ddp", "ranks 0, 1, 2, 3"}};
+  for (const auto& [placement, where] : ranks) {
     SCOPED_TRACE(placement);
     Case c = two_by_two(placement);
     c.broken_tensor = "transformer.h.1.mlp.c_fc.bias";
     c.skip_nonfinite = true;
     const Outcome got = run(c);
     EXPECT_EQ(got.updated, std::vector<bool>(3, false));
-    EXPECT_NE(got.nonfinite.find("on rank"), std::string::npos) << got.nonfinite;
+    EXPECT_EQ(got.nonfinite, "; the weights transformer.h.1.mlp.c_fc.bias on " + where);
     c.skip_nonfinite = false;
     try {
       run(c);
       FAIL();
     } catch (const Error& error) {
       const std::string text = error.what();
-      EXPECT_NE(text.find("not finite"), std::string::npos) << text;
+      EXPECT_NE(text.find("the loss is not finite"), std::string::npos) << text;
+      EXPECT_NE(text.find("; the weights transformer.h.1.mlp.c_fc.bias on " + where), std::string::npos) << text;
     }
   }
-  // Where the weights are quantised on the wire, their sender meets the NaN first.
+}
+
+// Finite weights and a finite loss, but the gradient that enters h.1's feed-forward is infinite behind its second matrix.
+TEST(PartitioningFaults, GradientsThatOverflowAreNamedWhereTheBackwardMetThem) {
+  for (const char* placement : {"ddp", "zero3", "zeropp(pair)", "topo(pair, node)"}) {
+    SCOPED_TRACE(placement);
+    Case c = two_by_two(placement);
+    c.steps = 1;
+    c.skip_nonfinite = true;
+    c.constants = {{"transformer.h.1.mlp.c_fc.weight", 0}, {"transformer.h.1.mlp.c_fc.bias", 0}, {"transformer.h.1.mlp.c_proj.weight", 3e38f}, {"transformer.ln_f.weight", 1e4f}};
+    const Outcome got = run(c);
+    EXPECT_TRUE(std::isfinite(got.losses.front()));
+    ASSERT_EQ(got.updated, std::vector<bool>{false});
+    const bool blocks = std::string(placement).find("pp(") != std::string::npos || std::string(placement).starts_with("topo");
+    EXPECT_NE(got.nonfinite.find(blocks ? "; a message with transformer.h.1.mlp.c_fc.bias on rank" : "; the gradient of transformer.h.1.mlp.c_fc.bias on rank"), std::string::npos)
+        << got.nonfinite;
+  }
   Case c = two_by_two("zeropp(pair)");
-  c.broken_tensor = "transformer.h.1.mlp.c_fc.bias";
+  c.steps = 1;
   c.skip_nonfinite = true;
-  EXPECT_NE(run(c).nonfinite.find("a message of block.1"), std::string::npos);
+  c.constants = {{"transformer.ln_f.weight", 3e38f}};
+  EXPECT_EQ(run(c).nonfinite, "; the loss, all weights being finite, on ranks 0, 1, 2, 3");
+}
+
+// Error feedback that is reset in every step was thrown away before every micro-batch of it, not only before the first.
+TEST(PartitioningFaults, FeedbackIsResetOnceAStep) {
+  const auto with = [](const char* feedback, int64_t micro_tokens) {
+    Case c = two_by_two(std::string("{weights: node, gradients: node, optimizer: node, wire: {reduce: [{codec: int4") + feedback + "}, {codec: int4" + feedback + "}]}}");
+    c.micro_tokens = micro_tokens;
+    c.steps = 2;
+    return run(c);
+  };
+  const char* reset = ", feedback: {beta: 0, reset: 1}";
+  const Outcome one = with(reset, 512);
+  ASSERT_EQ(one.micro_batches, 1);
+  expect_same_bits(one, with("", 512));
+  const Outcome several = with(reset, 32), none = with("", 32);
+  ASSERT_GT(several.micro_batches, 1);
+  EXPECT_NE(several.norms, none.norms);
+  // Over the levels outside the gradient shard there is one encoding a step, behind the last micro-batch.
+  const auto on = [](const char* feedback) {
+    Case c = two_by_two(std::string("{weights: pair, gradients: pair, optimizer: pair, wire: {reduce_on: {codec: int4") + feedback + "}}}");
+    c.micro_tokens = 32;
+    return run(c);
+  };
+  expect_same_bits(on(reset), on(""));
+  EXPECT_NE(on(", feedback: true").norms, on("").norms);
 }
 
 // The size of a node came from the launcher's environment; it is the topology's.

@@ -170,6 +170,10 @@ Outcome run(const Case& c) {
     const auto fill_case = [&c](const ParameterGroup& group, int64_t begin, std::span<float> values) {
       fill(group, begin, values);
       for (const ParameterTensor& tensor : group.tensors) {
+        if (const auto constant = c.constants.find(tensor.name); constant != c.constants.end()) {
+          const int64_t first = std::max(begin, tensor.offset), last = std::min(begin + static_cast<int64_t>(values.size()), tensor.offset + tensor.numel());
+          for (int64_t e = first; e < last; ++e) values[static_cast<size_t>(e - begin)] = constant->second;
+        }
         const int64_t at = tensor.offset - begin;
         if (tensor.name == c.broken_tensor && at >= 0 && at < static_cast<int64_t>(values.size())) values[static_cast<size_t>(at)] = std::nanf("");
       }

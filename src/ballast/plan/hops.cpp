@@ -58,6 +58,7 @@ void HopWriter::move(const Image& from, const Image& to, const Range& range, Lan
   op.into = to.codec;
   op.begin = range.begin - from.base;
   op.into_begin = range.begin - to.base;
+  op.element = range.begin;
   op.part = range.count;
   op.inputs = {from.buffer};
   op.outputs = {to.buffer};
@@ -95,6 +96,7 @@ void HopWriter::reduce(const Image& source, const std::vector<HopSpec>& hops, st
   const auto feed = [&](Op& op, size_t hop) {
     if (feedback.empty() || feedback[hop] == kNoBuffer) return;
     op.feedback = *hops[hop].feedback;
+    op.first_feedback = !accumulate;   // what is added to belongs to a later micro-batch
     op.saved = {feedback[hop]};
   };
   Image at = source;  // holds the parts of the next hop, encoded as it sends them
@@ -108,6 +110,7 @@ void HopWriter::reduce(const Image& source, const std::vector<HopSpec>& hops, st
       encode.codec = at.codec;
       encode.into = hop.codec;
       encode.begin = range.begin - at.base;
+      encode.element = range.begin;
       encode.part = range.count;
       encode.inputs = {at.buffer};
       encode.outputs = {image.buffer};
@@ -140,6 +143,7 @@ void HopWriter::reduce(const Image& source, const std::vector<HopSpec>& hops, st
     }
     sum.into = next;
     sum.into_begin = mine.begin - to.base;
+    sum.element = mine.begin;
     sum.outputs = {to.buffer};
     push(std::move(swap));
     push(std::move(sum));
