@@ -12,8 +12,8 @@ const CodecSpec kFp32{.name = "fp32"};
 
 }  // namespace
 
-HopWriter::HopWriter(const Recipe& recipe, int64_t rank, StepGraph& graph, int64_t group)
-    : recipe_(recipe), rank_(rank), graph_(graph), group_(group), place_(place_group(recipe, static_cast<size_t>(group))) {}
+HopWriter::HopWriter(const Recipe& recipe, int64_t rank, StepGraph& graph, int64_t group, Movement movement)
+    : recipe_(recipe), rank_(rank), graph_(graph), group_(group), movement_(movement), place_(place_group(recipe, static_cast<size_t>(group))) {}
 
 void HopWriter::push(Op op) {
   op.group = static_cast<int32_t>(group_);
@@ -34,6 +34,7 @@ Op HopWriter::hop_op(const HopSpec& hop, std::string_view what) const {
   Op op = op_of(OpKind::Collective, what, link_lane(hop.outer));
   op.level = hop.outer;
   op.below = hop.inner;
+  if (movement_ != Movement::Count) op.movement = static_cast<int32_t>(movement_);
   op.codec = hop.codec;
   const int64_t members = recipe_.topology.group_size(hop.outer) / recipe_.topology.group_size(hop.inner);
   op.part = shard(hop.inner).count / members;
