@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "ballast/base/error.h"
-
+#include "ballast/comm/host_fit.h"
 #include "tests/engine/thread_run.h"
 
 namespace ballast::testing {
@@ -244,18 +244,16 @@ TEST(PartitioningFaults, FeedbackIsResetOnceAStep) {
   EXPECT_NE(on(", feedback: true").norms, on("").norms);
 }
 
-// The size of a node came from the launcher's environment; it is the topology's.
+// The size of a node came from the launcher's environment. It is the topology's, and that is held against the hosts: three ranks here and one there
+// are no two nodes of two, whatever LOCAL_WORLD_SIZE says.
 TEST(PartitioningFaults, NodeSizeIsTheTopologys) {
-  setenv("LOCAL_WORLD_SIZE", "4", 1);
-  Recipe recipe;
-  recipe.model = describe(tiny_gpt2());
-  recipe.topology = Topology({level("pair", 2), level("node", 2)});
-  recipe.placement = parse_placement_preset("hpz(pair)", recipe.topology);
-  const PersistentState state = persistent_state(recipe, 0);
+  const Topology topology({level("pair", 2), level("node", 2)});
+  setenv("LOCAL_WORLD_SIZE", "3", 1);
+  Case c = two_by_two("hpz(pair)");
+  expect_same_bits(run(c), run(two_by_two("zero3")));
+  EXPECT_EQ(host_misfit(topology, {"a", "a", "b", "b"}), "");
+  EXPECT_NE(host_misfit(topology, {"a", "a", "a", "b"}).find("level 'pair' of the topology crosses hosts: rank 2 and rank 3"), std::string::npos);
   unsetenv("LOCAL_WORLD_SIZE");
-  for (size_t g = 0; g < recipe.model.groups.size(); ++g) {
-    EXPECT_EQ(state.buffers[static_cast<size_t>(state.groups[g].secondary)].numel(), place_group(recipe, g).padded / 2);
-  }
 }
 
 }  // namespace
