@@ -223,6 +223,17 @@ Outcome run(const Case& c) {
         }
       }
     }
+    // What a lossy refresh left: ranks that hold the same shard decoded the same, the one that sent it too.
+    for (size_t g = 0; g < recipe.model.groups.size(); ++g) {
+      const GroupPlace place = place_group(recipe, g);
+      if (!place.group->trainable || !refresh_is_lossy(recipe, place)) continue;
+      const at::Tensor& values = engine.memory().tensor(engine.memory().state().groups[g].weights);
+      const auto* data = static_cast<const char*>(values.data_ptr());
+      const std::string key = fmt::format("refreshed {} {}", place.group->name, place.shard(recipe.topology, static_cast<int64_t>(rank), place.weights).begin);
+      const std::lock_guard lock(copies_mutex);
+      const auto [found, fresh] = copies.try_emplace(key, data, data + values.nbytes());
+      if (!fresh && !std::equal(found->second.begin(), found->second.end(), data)) outcome.diverged.push_back(key);
+    }
     sent[rank] = communicator.bytes_sent();
     const std::vector<int64_t> moved = communicator.layout_bytes_sent();
     {

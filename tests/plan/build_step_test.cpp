@@ -85,6 +85,14 @@ TEST(BuildStep, HierarchicalHopsSendWhatEachLevelNeeds) {
     const Recipe ddp = recipe_of({a, b}, "ddp");
     EXPECT_EQ(static_cast<double>(bytes_of(ddp)[0]), inner * 2 * psi * 4);
     EXPECT_EQ(static_cast<double>(bytes_of(ddp)[1]), outer * 2 * psi * 4);
+    for (const int64_t m : {1, 3}) {
+      const auto batches = static_cast<double>(m);
+      for (const auto& [placement, elements] : std::vector<std::pair<const char*, double>>{{"zero1", 2 * psi}, {"zero2", (batches + 1) * psi}}) {
+        const std::vector<int64_t> got = bytes_of(recipe_of({a, b}, placement), m);
+        EXPECT_EQ(static_cast<double>(got[0]), inner * elements * 4) << placement;
+        EXPECT_EQ(static_cast<double>(got[1]), outer * elements * 4) << placement;
+      }
+    }
   }
 }
 
