@@ -18,12 +18,19 @@ void read_limit(const std::string& text, PlanOptions& options) {
         .expected("memory=8GiB or ranks=16");
   }
   try {
-    (name == "memory" ? options.limit_memory : options.limit_ranks) =
-        name == "memory" ? parse_bytes(text.substr(equals + 1)) : parse_count(text.substr(equals + 1));
+    const int64_t value = name == "memory" ? parse_bytes(text.substr(equals + 1)) : parse_count(text.substr(equals + 1));
+    if (value < 1) throw Error(ErrorKind::Usage, "a limit must be above 0").found(printable(text)).expected("memory=8GiB or ranks=16");
+    (name == "memory" ? options.limit_memory : options.limit_ranks) = value;
   } catch (const Error& error) {
     Error copy = error;
     throw std::move(copy).at("--limit " + name);
   }
+}
+
+int64_t read_flops(const std::string& text) {
+  const int64_t rate = parse_count(text);
+  if (rate < 1) throw Error(ErrorKind::Usage, "a rate must be above 0").at("--flops").found(printable(text)).expected("FLOP/s as in 100T or 5e13");
+  return rate;
 }
 
 }  // namespace
@@ -56,7 +63,7 @@ void add_plan(CLI::App& app, Chosen& chosen) {
   verb->callback([&chosen, options = options, limits, compare, flops, show] {
     chosen = [options, limits, compare, flops, show] {
       options->show_layout = !show->empty();
-      if (!flops->empty()) options->flops = static_cast<double>(parse_count(*flops));
+      if (!flops->empty()) options->flops = static_cast<double>(read_flops(*flops));
       for (const std::string& limit : *limits) read_limit(limit, *options);
       options->compare = split_placements(*compare);
       return run_plan(*options);

@@ -45,7 +45,24 @@ TEST(Links, RanksWithDifferentTopologiesAreRefused) {
   for (const Printed& rank : ended) {
     EXPECT_EQ(rank.code, 5) << rank.errors;
     EXPECT_THAT(rank.errors, HasSubstr("rank 0 and rank 1 were started differently: 'topology' differs"));
-    EXPECT_THAT(rank.errors, HasSubstr("2Gbit"));
+    EXPECT_THAT(rank.errors, HasSubstr("node: 2 x 250000000 B/s"));
+  }
+}
+
+// The setting is a path, the same on all ranks; the files behind it differ.
+TEST(Links, RanksWithDifferentTopologyFilesAreRefusedByEveryVerb) {
+  const Workplace here, there;
+  here.write("links.yaml", "node: {size: 2, bandwidth: 1Gbit}\n");
+  there.write("links.yaml", "node: {size: 2, bandwidth: 2Gbit}\n");
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"doctor", "--links", "topology=links.yaml"},
+           {"bench", "links", "topology=links.yaml"},
+           {"bench", "partition", "topology=links.yaml", "model.preset=gpt2-tiny", "seq=32", "steps=1", "turns=1", "placements=zero3"}}) {
+    for (const Printed& rank : run_ranks({command, command}, {here.path(), there.path()})) {
+      EXPECT_EQ(rank.code, 5) << rank.errors;
+      EXPECT_THAT(rank.errors, HasSubstr("rank 0 and rank 1 were started differently: 'topology' differs"));
+      EXPECT_THAT(rank.errors, HasSubstr("node: 2 x 250000000 B/s"));
+    }
   }
 }
 

@@ -155,6 +155,9 @@ TEST_F(Netlab, RefusesADelayWhereTheKernelHasNoNetem) {
 TEST(NetlabUsage, RefusesNonsense) {
   EXPECT_EQ(bash("\"$netlab\" run --nodes 2").code, 2);
   EXPECT_EQ(bash("\"$netlab\" run --nodes 2 --racks 3 -- true").code, 2);
+  const Shell many = bash("\"$netlab\" run --nodes 251 -- true");
+  EXPECT_EQ(many.code, 2);
+  EXPECT_THAT(many.text, HasSubstr("251 nodes: at most 250"));
   EXPECT_EQ(bash("\"$netlab\" run --nodes 3 --ranks-per-node 1,2 -- true").code, 2);
   EXPECT_EQ(bash("\"$netlab\" run --nodes 2 --rack-rate 1mbit -- true").code, 2);
   EXPECT_EQ(bash("\"$netlab\" run --nodes 2 --threads 0 -- true").code, 2);

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -145,5 +146,27 @@ void Workplace::write(const std::string& name, const std::string& text) const {
   file << text;
 }
 std::string Workplace::read(const std::string& name) const { return content(path_ / name); }
+
+void write_byte_tokenizer(const Workplace& place) {
+  std::filesystem::create_directories(place.path() / "tokenizer");
+  nlohmann::json vocab;
+  int id = 0;
+  // The byte-level alphabet: printable bytes stand for themselves, the others for code points from 256 up.
+  int shifted = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    const int point = printable ? byte : shifted++;
+    std::string text;
+    if (point < 0x80) {
+      text = static_cast<char>(point);
+    } else {
+      text = {static_cast<char>(0xC0 | (point >> 6)), static_cast<char>(0x80 | (point & 0x3F))};
+    }
+    vocab[text] = id++;
+  }
+  vocab["<|endoftext|>"] = id;
+  place.write("tokenizer/vocab.json", vocab.dump());
+  place.write("tokenizer/merges.txt", "#version: 0.2\n");
+}
 
 }  // namespace ballast::testing

@@ -58,4 +58,7 @@ class Workplace {
   std::filesystem::path path_;
 };
 
+// Folder `tokenizer`: vocab.json and merges.txt of 257 tokens, one a byte.
+void write_byte_tokenizer(const Workplace& place);
+
 }  // namespace ballast::testing

@@ -112,15 +112,28 @@ TEST_F(Training, TwoRunsAreBitIdentical) {
 }
 
 TEST_F(Training, ResumeIsBitExact) {
-  for (const std::string& placement : {std::string("zero3"), std::string("ddp")}) {
-    const std::string whole = "runs/whole-" + placement, parts = "runs/parts-" + placement;
-    ASSERT_EQ(train(whole, {"--ranks", "2", "placement=" + placement}).code, 0);
-    ASSERT_EQ(train(parts, {"--ranks", "2", "placement=" + placement}).code, 0);
+  const std::string tree = "topology={pair: 2, node: 2}";
+  const std::vector<std::vector<std::string>> cases{
+      {"--ranks", "2", "placement=zero3"},
+      {"--ranks", "2", "placement=ddp"},
+      // Lossy wires, and states that no checkpoint holds: secondary weights and what feedback has kept.
+      {tree, "train.precision=bf16",
+       "placement={weights: pair, secondary: {shard: node, storage: {codec: int8, block: 40, symmetric: false}}, gradients: pair, optimizer: world, "
+       "wire: {forward: int8, reduce: {codec: int4, block: 24, rounding: stochastic, feedback: true}, reduce_on: {codec: int4, feedback: {beta: 0.5, reset: 2}}, refresh: {codec: int8, rounding: stochastic}}}"},
+      {tree, "placement=topo(pair, node, refresh=int8, reduce_on=int4)"}};
+  for (size_t n = 0; n < cases.size(); ++n) {
+    const std::string whole = "runs/whole" + std::to_string(n), parts = "runs/parts" + std::to_string(n);
+    SCOPED_TRACE(cases[n].back());
+    const Printed first = train(whole, cases[n]);
+    ASSERT_EQ(first.code, 0) << first.errors;
+    ASSERT_EQ(train(parts, cases[n]).code, 0);
     // As if it had ended after step 3: later checkpoints are gone.
     for (const auto& entry : std::filesystem::directory_iterator(place_.path() / parts / "checkpoints")) {
       if (entry.path().filename() != "step-00000003") std::filesystem::remove_all(entry.path());
     }
-    const Printed resumed = train(parts, {"--ranks", "2", "placement=" + placement, "--resume"});
+    std::vector<std::string> again = cases[n];
+    again.emplace_back("--resume");
+    const Printed resumed = train(parts, again);
     ASSERT_EQ(resumed.code, 0) << resumed.errors;
     EXPECT_THAT(resumed.errors, HasSubstr("step 3"));
     EXPECT_EQ(losses_of(place_, whole), losses_of(place_, parts));
@@ -262,12 +275,13 @@ TEST_F(Training, EvalOfRunModelAndExportAgree) {
 TEST_F(Training, ARankWithAnotherTopologyIsRefused) {
   const auto command = [](const std::string& topology) { return std::vector<std::string>{"train", "c.yaml", "run.dir=r", "topology=" + topology}; };
   // Other rates alone: the tree is the same, but a plan may depend on them.
-  for (const std::string other : {"{node: {size: 2, bandwidth: 2Gbit}}", "{pair: {size: 2, bandwidth: 1Gbit}}"}) {
+  const std::vector<std::pair<std::string, std::string>> others{{"{node: {size: 2, bandwidth: 2Gbit}}", "node: 2 x 250000000 B/s"}, {"{pair: {size: 2, bandwidth: 1Gbit}}", "pair: 2 x 125000000 B/s"}};
+  for (const auto& [other, shown] : others) {
     const auto ended = run_ranks({command("{node: {size: 2, bandwidth: 1Gbit}}"), command(other)}, place_.path());
     for (const Printed& rank : ended) {
       EXPECT_EQ(rank.code, 5) << rank.errors;
-      EXPECT_THAT(rank.errors, HasSubstr("rank 0 and rank 1 were started differently: 'configuration key topology' differs"));
-      EXPECT_THAT(rank.errors, HasSubstr(other));
+      EXPECT_THAT(rank.errors, HasSubstr("rank 0 and rank 1 were started differently: 'topology' differs"));
+      EXPECT_THAT(rank.errors, HasSubstr(shown));
     }
     EXPECT_FALSE(std::filesystem::exists(place_.path() / "r" / "metrics.jsonl"));
   }

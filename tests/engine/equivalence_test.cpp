@@ -172,6 +172,39 @@ TEST(Equivalence, LossyRowsAreBoundedReproducibleAndDoNotDiverge) {
   }
 }
 
+// The same rows beside weights that are frozen, of another architecture, and where blocks are computed twice.
+TEST(Equivalence, LossyRowsHoldWithFrozenWeightsAndRecompute) {
+  for (const bool llama : {false, true}) {
+    for (const char* placement : {"zeropp(pair)", "topo(pair, pair, refresh=int8, reduce_on=int4)", "topo(pair, node)",
+                                  "{weights: node, secondary: {shard: pair, storage: int8, forward: true}, gradients: node, optimizer: node, wire: {forward: int8, reduce: {codec: int4, feedback: true}}}"}) {
+      Case c;
+      c.model = llama ? tiny_llama() : tiny_gpt2();
+      c.freeze = llama ? std::vector<std::string>{"*embed_tokens*", "*.1.*"} : std::vector<std::string>{"transformer.wte.*", "*.h.0.*", "*.mlp.c_fc.weight"};
+      c.levels = {level("pair", 2), level("node", 2)};
+      c.placement = placement;
+      c.recompute_every = llama ? 2 : 1;
+      c.micro_tokens = 32;
+      SCOPED_TRACE(c.name());
+      const Outcome got = run(c);
+      expect_plan_is_exact(got);
+      const Outcome& want = reference(c);
+      for (size_t s = 0; s < want.losses.size(); ++s) {
+        EXPECT_NEAR(got.losses[s], want.losses[s], 0.02 * want.losses[s]);
+        EXPECT_NEAR(got.norms[s], want.norms[s], 0.15 * want.norms[s]);
+      }
+      EXPECT_NE(got.losses.back(), want.losses.back());
+      size_t kept = 0;
+      for (const auto& [name, values] : got.weights) {
+        const bool frozen = want.weights.at(name) == want.initial.at(name);
+        kept += frozen;
+        EXPECT_EQ(values == got.initial.at(name), frozen) << name;
+      }
+      EXPECT_GT(kept, 0u);
+      EXPECT_LT(kept, got.weights.size());
+    }
+  }
+}
+
 // Sizes that are no powers of two, four levels, more shards than some tensors have elements.
 TEST(Equivalence, ThirtyRanksInAnOddTree) {
   for (const char* placement : {"hpz(node)", "zero3", "{weights: pair, secondary: node, gradients: node, optimizer: world, wire: {reduce: {codec: native, up_to: node}}}"}) {

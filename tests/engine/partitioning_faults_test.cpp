@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "ballast/base/error.h"
-
+#include "ballast/comm/host_fit.h"
 #include "tests/engine/thread_run.h"
 
 namespace ballast::testing {
@@ -173,44 +173,87 @@ TEST(PartitioningFaults, OddNumberOfNodes) {
   }
 }
 
-// A NaN inside a block: never spread silently. The step is left out or refused, and the message names what and where.
+// A NaN is never spread silently. The step is left out or refused, and the message names what is nearest to the cause, and where: a weight that is
+// NaN, whatever messages and gradients follow from it and however many elements a block has.
 TEST(PartitioningFaults, NonFiniteValuesAreNamedByTensorAndRank) {
-  for (const char* placement : {"zeropp(pair)", "topo(pair, node)", "zero3", "hsdp(pair)"}) {
+  const std::map<std::string, std::string> ranks{{"zeropp(pair)", "rank 1"}, {"zero3", "rank 1"}, {"topo(pair, node)", "ranks 1, 3"}, {"hsdp(pair)", "ranks 1, 3"}, {"ddp", "ranks 0, 1, 2, 3"}};
+  for (const auto& [placement, where] : ranks) {
     SCOPED_TRACE(placement);
     Case c = two_by_two(placement);
     c.broken_tensor = "transformer.h.1.mlp.c_fc.bias";
     c.skip_nonfinite = true;
     const Outcome got = run(c);
     EXPECT_EQ(got.updated, std::vector<bool>(3, false));
-    EXPECT_NE(got.nonfinite.find("on rank"), std::string::npos) << got.nonfinite;
+    EXPECT_EQ(got.nonfinite, "; the weights transformer.h.1.mlp.c_fc.bias on " + where);
     c.skip_nonfinite = false;
     try {
       run(c);
       FAIL();
     } catch (const Error& error) {
       const std::string text = error.what();
-      EXPECT_NE(text.find("not finite"), std::string::npos) << text;
+      EXPECT_NE(text.find("the loss is not finite"), std::string::npos) << text;
+      EXPECT_NE(text.find("; the weights transformer.h.1.mlp.c_fc.bias on " + where), std::string::npos) << text;
     }
   }
-  // Where the weights are quantised on the wire, their sender meets the NaN first.
-  Case c = two_by_two("zeropp(pair)");
-  c.broken_tensor = "transformer.h.1.mlp.c_fc.bias";
-  c.skip_nonfinite = true;
-  EXPECT_NE(run(c).nonfinite.find("a message of block.1"), std::string::npos);
 }
 
-// The size of a node came from the launcher's environment; it is the topology's.
-TEST(PartitioningFaults, NodeSizeIsTheTopologys) {
-  setenv("LOCAL_WORLD_SIZE", "4", 1);
-  Recipe recipe;
-  recipe.model = describe(tiny_gpt2());
-  recipe.topology = Topology({level("pair", 2), level("node", 2)});
-  recipe.placement = parse_placement_preset("hpz(pair)", recipe.topology);
-  const PersistentState state = persistent_state(recipe, 0);
-  unsetenv("LOCAL_WORLD_SIZE");
-  for (size_t g = 0; g < recipe.model.groups.size(); ++g) {
-    EXPECT_EQ(state.buffers[static_cast<size_t>(state.groups[g].secondary)].numel(), place_group(recipe, g).padded / 2);
+// Finite weights and a finite loss, but the gradient that enters h.1's feed-forward is infinite behind its second matrix.
+TEST(PartitioningFaults, GradientsThatOverflowAreNamedWhereTheBackwardMetThem) {
+  for (const char* placement : {"ddp", "zero3", "zeropp(pair)", "topo(pair, node)"}) {
+    SCOPED_TRACE(placement);
+    Case c = two_by_two(placement);
+    c.steps = 1;
+    c.skip_nonfinite = true;
+    c.constants = {{"transformer.h.1.mlp.c_fc.weight", 0}, {"transformer.h.1.mlp.c_fc.bias", 0}, {"transformer.h.1.mlp.c_proj.weight", 3e38f}, {"transformer.ln_f.weight", 1e4f}};
+    const Outcome got = run(c);
+    EXPECT_TRUE(std::isfinite(got.losses.front()));
+    ASSERT_EQ(got.updated, std::vector<bool>{false});
+    const bool blocks = std::string(placement).find("pp(") != std::string::npos || std::string(placement).starts_with("topo");
+    EXPECT_NE(got.nonfinite.find(blocks ? "; a message with transformer.h.1.mlp.c_fc.bias on rank" : "; the gradient of transformer.h.1.mlp.c_fc.bias on rank"), std::string::npos)
+        << got.nonfinite;
   }
+  Case c = two_by_two("zeropp(pair)");
+  c.steps = 1;
+  c.skip_nonfinite = true;
+  c.constants = {{"transformer.ln_f.weight", 3e38f}};
+  EXPECT_EQ(run(c).nonfinite, "; the loss, all weights being finite, on ranks 0, 1, 2, 3");
+}
+
+// Error feedback that is reset in every step was thrown away before every micro-batch of it, not only before the first.
+TEST(PartitioningFaults, FeedbackIsResetOnceAStep) {
+  const auto with = [](const char* feedback, int64_t micro_tokens) {
+    Case c = two_by_two(std::string("{weights: node, gradients: node, optimizer: node, wire: {reduce: [{codec: int4") + feedback + "}, {codec: int4" + feedback + "}]}}");
+    c.micro_tokens = micro_tokens;
+    c.steps = 2;
+    return run(c);
+  };
+  const char* reset = ", feedback: {beta: 0, reset: 1}";
+  const Outcome one = with(reset, 512);
+  ASSERT_EQ(one.micro_batches, 1);
+  expect_same_bits(one, with("", 512));
+  const Outcome several = with(reset, 32), none = with("", 32);
+  ASSERT_GT(several.micro_batches, 1);
+  EXPECT_NE(several.norms, none.norms);
+  // Over the levels outside the gradient shard there is one encoding a step, behind the last micro-batch.
+  const auto on = [](const char* feedback) {
+    Case c = two_by_two(std::string("{weights: pair, gradients: pair, optimizer: pair, wire: {reduce_on: {codec: int4") + feedback + "}}}");
+    c.micro_tokens = 32;
+    return run(c);
+  };
+  expect_same_bits(on(reset), on(""));
+  EXPECT_NE(on(", feedback: true").norms, on("").norms);
+}
+
+// The size of a node came from the launcher's environment. It is the topology's, and that is held against the hosts: three ranks here and one there
+// are no two nodes of two, whatever LOCAL_WORLD_SIZE says.
+TEST(PartitioningFaults, NodeSizeIsTheTopologys) {
+  const Topology topology({level("pair", 2), level("node", 2)});
+  setenv("LOCAL_WORLD_SIZE", "3", 1);
+  Case c = two_by_two("hpz(pair)");
+  expect_same_bits(run(c), run(two_by_two("zero3")));
+  EXPECT_EQ(host_misfit(topology, {"a", "a", "b", "b"}), "");
+  EXPECT_NE(host_misfit(topology, {"a", "a", "a", "b"}).find("level 'pair' of the topology crosses hosts: rank 2 and rank 3"), std::string::npos);
+  unsetenv("LOCAL_WORLD_SIZE");
 }
 
 }  // namespace

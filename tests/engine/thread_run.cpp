@@ -170,6 +170,10 @@ Outcome run(const Case& c) {
     const auto fill_case = [&c](const ParameterGroup& group, int64_t begin, std::span<float> values) {
       fill(group, begin, values);
       for (const ParameterTensor& tensor : group.tensors) {
+        if (const auto constant = c.constants.find(tensor.name); constant != c.constants.end()) {
+          const int64_t first = std::max(begin, tensor.offset), last = std::min(begin + static_cast<int64_t>(values.size()), tensor.offset + tensor.numel());
+          for (int64_t e = first; e < last; ++e) values[static_cast<size_t>(e - begin)] = constant->second;
+        }
         const int64_t at = tensor.offset - begin;
         if (tensor.name == c.broken_tensor && at >= 0 && at < static_cast<int64_t>(values.size())) values[static_cast<size_t>(at)] = std::nanf("");
       }
@@ -218,6 +222,17 @@ Outcome run(const Case& c) {
           }
         }
       }
+    }
+    // What a lossy refresh left: ranks that hold the same shard decoded the same, the one that sent it too.
+    for (size_t g = 0; g < recipe.model.groups.size(); ++g) {
+      const GroupPlace place = place_group(recipe, g);
+      if (!place.group->trainable || !refresh_is_lossy(recipe, place)) continue;
+      const at::Tensor& values = engine.memory().tensor(engine.memory().state().groups[g].weights);
+      const auto* data = static_cast<const char*>(values.data_ptr());
+      const std::string key = fmt::format("refreshed {} {}", place.group->name, place.shard(recipe.topology, static_cast<int64_t>(rank), place.weights).begin);
+      const std::lock_guard lock(copies_mutex);
+      const auto [found, fresh] = copies.try_emplace(key, data, data + values.nbytes());
+      if (!fresh && !std::equal(found->second.begin(), found->second.end(), data)) outcome.diverged.push_back(key);
     }
     sent[rank] = communicator.bytes_sent();
     const std::vector<int64_t> moved = communicator.layout_bytes_sent();

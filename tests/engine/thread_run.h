@@ -29,6 +29,7 @@ struct Case {
   uint64_t seed = 11;
   bool limit_links = false;             // links as slow as `levels` say
   std::string broken_tensor;            // its first element is NaN from the start
+  std::map<std::string, float> constants;   // tensors whose elements all are this from the start
   bool skip_nonfinite = false;
   int64_t reload_before = 0;            // before this step all weights are set anew to their initial values, as a load does
   std::string name() const;

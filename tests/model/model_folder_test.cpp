@@ -127,6 +127,30 @@ TEST_F(ModelFolders, ATiedHeadThatDiffersIsRefused) {
   EXPECT_NE(refusal(folder, ErrorKind::CorruptFile).find("tied"), std::string::npos);
 }
 
+// One of them makes every loss NaN, and nothing would say which: refused when it is read, by whatever reads it.
+TEST_F(ModelFolders, AWeightThatIsNotFiniteIsNamed) {
+  for (const uint16_t bits : {uint16_t{0x7fc0}, uint16_t{0x7f80}, uint16_t{0xff80}}) {  // bf16: NaN and the infinities
+    const fs::path folder = changed("llama3", [&](auto& tensors) {
+      static std::vector<std::byte> other;
+      StoredTensor& norm = tensors.at("model.layers.1.input_layernorm.weight");
+      ASSERT_EQ(norm.dtype, "BF16");
+      other.assign(norm.data, norm.data + norm.bytes);
+      std::memcpy(other.data() + 2 * 5, &bits, 2);
+      norm.data = other.data();
+    });
+    const ModelFolder model = ModelFolder::open(folder);
+    try {
+      load(model);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::CorruptFile);
+      const std::string message = error.what();
+      EXPECT_NE(message.find("a weight of tensor 'model.layers.1.input_layernorm.weight' is not finite"), std::string::npos) << message;
+      EXPECT_NE(message.find("element 5"), std::string::npos) << message;
+    }
+  }
+}
+
 TEST_F(ModelFolders, MissingExtraAndMisshapenTensorsAreListed) {
   const fs::path folder = changed("llama3", [](auto& tensors) {
     tensors["model.layers.7.surplus"] = tensors.at("model.norm.weight");

@@ -85,6 +85,14 @@ TEST(BuildStep, HierarchicalHopsSendWhatEachLevelNeeds) {
     const Recipe ddp = recipe_of({a, b}, "ddp");
     EXPECT_EQ(static_cast<double>(bytes_of(ddp)[0]), inner * 2 * psi * 4);
     EXPECT_EQ(static_cast<double>(bytes_of(ddp)[1]), outer * 2 * psi * 4);
+    for (const int64_t m : {1, 3}) {
+      const auto batches = static_cast<double>(m);
+      for (const auto& [placement, elements] : std::vector<std::pair<const char*, double>>{{"zero1", 2 * psi}, {"zero2", (batches + 1) * psi}}) {
+        const std::vector<int64_t> got = bytes_of(recipe_of({a, b}, placement), m);
+        EXPECT_EQ(static_cast<double>(got[0]), inner * elements * 4) << placement;
+        EXPECT_EQ(static_cast<double>(got[1]), outer * elements * 4) << placement;
+      }
+    }
   }
 }
 
@@ -150,6 +158,92 @@ TEST(BuildStep, TopoOverThreeLevelsLeavesTheNodeOncePerStep) {
     // Node: the outer hop of the backward's gather, the rest of the reduction, and the refresh from node to pair shards.
     EXPECT_DOUBLE_EQ(static_cast<double>(got[1]), batches * (c * (b - 1) * int8_bytes(g.backward) + c * a * (b - 1) * int4_bytes(g.all)) + c * (b - 1) * g.all * 2);
     EXPECT_DOUBLE_EQ(static_cast<double>(got[2]), (c - 1) * 2 * g.all * 2);
+  }
+}
+
+// The same by movement, and for a row whose movements are all lossy; sums are there and back.
+TEST(BuildStep, MovementsAddUpToTheirLevels) {
+  for (const int64_t m : {1, 4}) {
+    const Recipe recipe = recipe_of({2, 3, 4}, "topo(level0, level1, reduce_on=int4, refresh=int8)", DType::BFloat16);
+    const Gathers g = gathers_of(recipe);
+    const double a = 2, b = 3, c = 4, batches = static_cast<double>(m);
+    const PlanSummary summary = summarize(recipe, assumed_layout(24, m, 32, 32));
+    std::map<std::pair<std::string, std::string>, double> got;
+    std::map<std::string, int64_t> sums;
+    for (const auto& one : summary.movements) {
+      got[{one.movement, one.level}] = static_cast<double>(one.bytes_per_step);
+      sums[one.level] += one.bytes_per_step;
+    }
+    for (const auto& level : summary.levels) EXPECT_EQ(sums[level.name], level.bytes_per_step) << level.name;
+    const std::map<std::pair<std::string, std::string>, double> want{
+        {{"forward", "level0"}, batches * b * c * (a - 1) * int8_bytes(g.forward)},
+        {{"backward", "level0"}, batches * b * c * (a - 1) * int8_bytes(g.backward)},
+        {{"backward", "level1"}, batches * c * (b - 1) * int8_bytes(g.backward)},
+        {{"reduce", "level0"}, batches * c * (a - 1) * int4_bytes(g.all)},
+        {{"reduce", "level1"}, batches * c * a * (b - 1) * int4_bytes(g.all)},
+        {{"reduce_on", "level2"}, (c - 1) * int4_bytes(g.all)},
+        {{"refresh", "level1"}, c * (b - 1) * int8_bytes(g.all)},
+        {{"refresh", "level2"}, (c - 1) * int8_bytes(g.all)}};
+    EXPECT_EQ(got, want);
+  }
+  // Replicas of the optimizer get the sums back: in the compute dtype.
+  const Recipe hsdp = recipe_of({2, 3}, "hsdp(level0)");
+  for (const auto& one : summarize(hsdp, assumed_layout(6, 2, 32, 32)).movements) {
+    if (one.level == "level1") {
+      EXPECT_EQ(one.movement, "reduce_on");
+      EXPECT_EQ(static_cast<double>(one.bytes_per_step), 2 * 2 * gathers_of(hsdp).all * 4);
+    }
+  }
+}
+
+// Between two lossy hops a sum is encoded as it is made: two quantisations on two levels, whatever the ranks and the micro-batches.
+TEST(BuildStep, ALossyReductionEncodesOnceAHop) {
+  for (const auto& sizes : std::vector<std::vector<int64_t>>{{2, 2}, {4, 3}, {3, 5}, {8, 16}}) {
+    const Recipe recipe = recipe_of(sizes, "{weights: world, gradients: world, optimizer: world, wire: {reduce: int4}}");
+    for (const size_t m : {size_t{1}, size_t{3}}) {
+      const Layout layout = assumed_layout(recipe.topology.ranks(), static_cast<int64_t>(m), 32, 32);
+      const StepGraph graph = build_step(recipe, 1, layout.ranks[1], Work::Train);
+      std::map<int32_t, size_t> encodings, decodings;   // by group
+      for (const Op& op : graph.ops) {
+        if (op.kind != OpKind::Codec) continue;
+        encodings[op.group] += op.into.blocked();
+        decodings[op.group] += op.codec.blocked();
+      }
+      ASSERT_EQ(encodings.size(), recipe.model.groups.size());
+      for (const auto& [group, count] : encodings) EXPECT_EQ(count, 2 * m) << group;
+      for (const auto& [group, count] : decodings) EXPECT_EQ(count, 2 * m) << group;
+    }
+  }
+}
+
+// What a rank sends lossily it also receives: the whole of what was gathered is decoded, its own part with it, and nothing else writes there.
+TEST(BuildStep, ASenderUsesWhatItSent) {
+  for (const char* placement : {"zeropp(level0)", "{weights: world, gradients: world, optimizer: world, wire: {forward: [int8, fp16], backward: int4}}",
+                                "{weights: level0, gradients: level0, optimizer: world, wire: {forward: int8, backward: int8, refresh: [int8]}}"}) {
+    const Recipe recipe = recipe_of({2, 3}, placement);
+    const Layout layout = assumed_layout(6, 1, 32, 32);
+    for (int64_t rank = 0; rank < 6; ++rank) {
+      const StepGraph graph = build_step(recipe, rank, layout.ranks[static_cast<size_t>(rank)], Work::Train);
+      std::map<BufferId, std::vector<const Op*>> writers;
+      for (const Op& op : graph.ops) {
+        if (op.kind == OpKind::Update) continue;
+        for (BufferId id : op.outputs) writers[id].push_back(&op);
+      }
+      size_t seen = 0;
+      for (const auto& [id, ops] : writers) {
+        const Buffer& buffer = graph.buffers[static_cast<size_t>(id)];
+        const bool gathered = buffer.name.starts_with("gathered."), refreshed = buffer.name.starts_with("weights.") && std::string(placement).find("refresh") != std::string::npos;
+        if (!gathered && !refreshed) continue;
+        if (gathered && ops.front()->what == what::kCopy) continue;   // from the secondary weights of zeropp, native: what was decoded before
+        ++seen;
+        ASSERT_EQ(ops.size(), 1u) << buffer.name;
+        EXPECT_EQ(ops[0]->what, what::kTranscode) << buffer.name;
+        EXPECT_TRUE(ops[0]->codec.blocked() || ops[0]->codec.name == "fp16") << buffer.name;
+        EXPECT_EQ(ops[0]->into_begin, 0);
+        EXPECT_EQ(ops[0]->part, buffer.numel()) << buffer.name;
+      }
+      EXPECT_GE(seen, recipe.model.groups.size());
+    }
   }
 }
 

@@ -148,6 +148,11 @@ TEST(RunConfig, TopologiesInOrderWithLinks) {
   EXPECT_EQ(topology_of(config, 8).ranks(), 8);
   EXPECT_THAT(message_of([&] { topology_of(config, 4); }), HasSubstr("a.yaml:2:3, topology"));
   EXPECT_THAT(message_of([&] { topology_of(config, 4); }), HasSubstr("expected: 4 ranks"));
+  const RunConfig uneven = read("topology: {node: 2, cluster: 3}\n");
+  EXPECT_THAT(message_of([&] { topology_of(uneven, 5); }),
+              HasSubstr("5 is no multiple of the 2 ranks of a node, and a last node with fewer is not supported: leave 1 out (--ranks 4 with cluster: 2), or use one level, as in topology={node: 5}"));
+  EXPECT_THAT(message_of([&] { topology_of(uneven, 1); }), HasSubstr("not supported: use one level, as in topology={node: 1}"));
+  EXPECT_THAT(message_of([&] { topology_of(uneven, 4); }), HasSubstr("change one of topology and --ranks"));
   EXPECT_EQ(topology_of(read(""), 3).text(), "{node: 3} = 3 ranks");
   EXPECT_EQ(topology_of(read(""), 0).ranks(), 1);
 }

@@ -48,4 +48,12 @@ void check_same(Communicator& communicator, const std::vector<std::pair<std::str
   }
 }
 
+void check_same_topology(Communicator& communicator, const Topology& topology) {
+  std::string text;
+  for (const Level& level : topology.levels()) {
+    text += fmt::format("{}{}: {} x {} B/s, {} s, {} link(s)", text.empty() ? "" : ", ", level.name, level.size, level.bandwidth.value_or(0), level.latency.value_or(0), level.links);
+  }
+  check_same(communicator, {{"topology", text}});
+}
+
 }  // namespace ballast

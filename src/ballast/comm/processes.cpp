@@ -15,6 +15,7 @@
 #include "ballast/base/check.h"
 #include "ballast/base/log.h"
 #include "ballast/comm/c10d_communicator.h"
+#include "ballast/comm/host_fit.h"
 #include "ballast/comm/interface.h"
 #include "ballast/comm/shm_backend.h"
 #include "ballast/comm/store_watch.h"
@@ -243,7 +244,9 @@ std::unique_ptr<Communicator> make_processes(const Topology& topology, const Mem
   std::string problem;
   try {
     const std::string host = options.host.empty() ? host_identity() : options.host;
-    const Hosts hosts = hosts_of(hear_all(*store, *watch, membership, "host", host, deadline), membership.rank);
+    const std::vector<std::string> names = hear_all(*store, *watch, membership, "host", host, deadline);
+    const Hosts hosts = hosts_of(names, membership.rank);
+    if (const std::string misfit = membership.rank == 0 ? host_misfit(topology, names) : ""; !misfit.empty()) log_warning("{}", misfit);
     if (options.routes == ProcessRoutes::Shm && !hosts.one) {
       throw Error(ErrorKind::Usage, "ranks on several hosts have no shared memory")
           .at("comm.backend")

@@ -13,6 +13,7 @@
 #include "ballast/base/check.h"
 #include "ballast/base/error.h"
 #include "ballast/comm/collectives.h"
+#include "ballast/engine/nonfinite.h"
 #include "ballast/engine/run.h"
 #include "ballast/optim/sum_of_squares.h"
 
@@ -226,31 +227,33 @@ void Engine::agree_on_norm(GraphRun& run) {
   run.result.nonfinite = where;
 }
 
-// Where the numbers went wrong, as far as all ranks together can tell: which tensors' gradients, and who met it first while encoding a message.
-// Every rank calls it, as all agree that the norm or the loss is not finite.
-std::string Engine::blame_nonfinite(const GraphRun& run) {
-  const int32_t group = run.nonfinite_group.load();
-  std::string mine = group < 0 ? "" : fmt::format("a message of {}", recipe_.model.groups[static_cast<size_t>(group)].name);
-  for (size_t g = 0; g < places_.size() && mine.empty(); ++g) {
-    const GroupState& state = memory_.state().groups[g];
-    if (state.gradients == kNoBuffer) continue;
-    const int64_t base = places_[g].shard(recipe_.topology, rank(), places_[g].gradients).begin;
-    const at::Tensor& values = memory_.tensor(state.gradients);
-    const float* data = values.const_data_ptr<float>();
-    const auto* bad = std::find_if(data, data + values.numel(), [](float value) { return !std::isfinite(value); });
-    const int64_t element = base + (bad - data);
-    if (bad == data + values.numel()) continue;
-    mine = "the gradient of " + places_[g].group->name;
-    for (const ParameterTensor& tensor : places_[g].group->tensors) {
-      if (element >= tensor.offset && element < tensor.offset + tensor.numel()) mine = "the gradient of " + tensor.name;
+// Where the numbers went wrong, as far as all ranks together can tell: weights are the cause of all else, a loss of gradients, a message of what was
+// summed from it. Every rank calls it, as all agree that the norm or the loss is not finite.
+std::string Engine::blame_nonfinite(GraphRun& run) {
+  std::string mine;
+  const auto look = [&](Blame blame, const char* what, size_t g, BufferId id, int level) {
+    if (!mine.empty() || id == kNoBuffer) return;
+    const at::Tensor& values = memory_.tensor(id);
+    const CodecSpec codec = values.scalar_type() == at::kFloat ? CodecSpec{} : recipe_.native();
+    Range bad = last_nonfinite(codec, values.const_data_ptr(), values.numel());
+    if (bad.count == 0) return;
+    bad.begin += places_[g].shard(recipe_.topology, rank(), level).begin;
+    mine = static_cast<char>(blame) + fmt::format("the {} {}", what, tensors_of(*places_[g].group, bad));
+  };
+  for (size_t g = 0; g < places_.size(); ++g) {
+    look(Blame::Weights, "weights", g, memory_.state().groups[g].weights, places_[g].weights);
+    look(Blame::Weights, "weights", g, memory_.state().groups[g].master, places_[g].optimizer);
+  }
+  if (mine.empty() && !std::isfinite(run.loss.value())) mine = static_cast<char>(Blame::Loss) + std::string("the loss, all weights being finite,");
+  {
+    const std::lock_guard lock(run.nonfinite_mutex);
+    if (mine.empty() && run.nonfinite_group >= 0) {
+      mine = static_cast<char>(Blame::Message) + fmt::format("a message with {}", tensors_of(recipe_.model.groups[static_cast<size_t>(run.nonfinite_group)], run.nonfinite));
     }
   }
-  const std::vector<std::string> all = communicator_.all_gather_text(mine, "where a value is not finite");
-  std::string text;
-  for (size_t r = 0; r < all.size(); ++r) {
-    if (!all[r].empty()) text += fmt::format("; {} on rank {}", all[r], r);
-  }
-  return text;
+  // The backward goes from the last group to the first: what it met first.
+  for (size_t g = places_.size(); g-- > 0;) look(Blame::Gradient, "gradient of", g, memory_.state().groups[g].gradients, places_[g].gradients);
+  return blame_text(communicator_.all_gather_text(mine, "where a value is not finite"));
 }
 
 void Engine::update(const Op& op, GraphRun& run) {

@@ -44,7 +44,7 @@ struct StepResult {
   double loss = 0;                    // nats per trained target
   double grad_norm = 0;               // before clipping, over all trainable weights, each counted once
   bool updated = true;                // false: skipped for a non-finite value
-  std::string nonfinite;              // "; the gradient of X on rank 1": where, if so
+  std::string nonfinite;              // "; the weights X on rank 1": where, if so
 };
 
 class Engine {
@@ -98,7 +98,7 @@ class Engine {
   void execute_codec(const Op& op, GraphRun& run);
   Draw draw_of(const Op& op, const GraphRun& run) const;
   Feedback feedback_of(const Op& op, const GraphRun& run) const;
-  std::string blame_nonfinite(const GraphRun& run);
+  std::string blame_nonfinite(GraphRun& run);
   void agree_on_norm(GraphRun& run);
   void update(const Op& op, GraphRun& run);
   void poison_fresh(const Op& op, GraphRun& run);

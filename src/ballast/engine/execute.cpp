@@ -6,6 +6,7 @@
 #include "ballast/codec/transcode.h"
 #include "ballast/comm/collectives.h"
 #include "ballast/engine/engine.h"
+#include "ballast/engine/nonfinite.h"
 #include "ballast/engine/run.h"
 
 namespace ballast {
@@ -115,7 +116,7 @@ Draw Engine::draw_of(const Op& op, const GraphRun& run) const {
 
 Feedback Engine::feedback_of(const Op& op, const GraphRun& run) const {
   if (op.saved.empty()) return {};
-  const bool reset = (run.settings.step - 1) % op.feedback.reset == 0;
+  const bool reset = op.first_feedback && (run.settings.step - 1) % op.feedback.reset == 0;
   return {memory_.tensor(op.saved[0]).data_ptr(), static_cast<float>(op.feedback.beta), reset};
 }
 
@@ -154,7 +155,12 @@ void Engine::execute_codec(const Op& op, GraphRun& run) {
       finite = encode_with_feedback(codec_for(op.into), reinterpret_cast<const float*>(source), op.part, target, feedback_of(op, run), draw_of(op, run));
     }
   }
-  if (!finite) run.note_nonfinite(op.group);
+  if (finite) return;
+  // The exact element where the numbers are at hand, else the block that came out.
+  const bool exact = op.what != what::kSum && !op.codec.blocked();
+  Range bad = exact ? last_nonfinite(op.codec, at_element(from, op.codec, op.begin, op.part), op.part) : last_nonfinite(op.into, target, op.part);
+  bad.begin += op.element;
+  run.note_nonfinite(op.group, bad);
 }
 
 void Engine::poison_fresh(const Op& op, GraphRun& run) {

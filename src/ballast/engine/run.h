@@ -1,7 +1,7 @@
 #pragma once
 // The state of one graph run inside the engine, and what is derived from its times.
-#include <atomic>
 #include <functional>
+#include <mutex>
 
 #include "ballast/engine/engine.h"
 
@@ -18,11 +18,15 @@ struct GraphRun {
   ExactSum loss;
   int64_t targets = 0;
   StepResult result;
-  // The first group in whose messages an encoder met a value that is not finite; -1: none.
-  std::atomic<int32_t> nonfinite_group{-1};
-  void note_nonfinite(int32_t group) {
-    int32_t none = -1;
-    nonfinite_group.compare_exchange_strong(none, group);
+  // The first message in which an encoder of this rank met a value that is not finite: its group (-1: none), and which elements of it.
+  std::mutex nonfinite_mutex;
+  int32_t nonfinite_group = -1;
+  Range nonfinite;
+  void note_nonfinite(int32_t group, const Range& elements) {
+    const std::lock_guard lock(nonfinite_mutex);
+    if (nonfinite_group >= 0) return;
+    nonfinite_group = group;
+    nonfinite = elements;
   }
   // By op: start and end, seconds; each written by the lane that runs the op.
   std::vector<std::pair<double, double>> times;

@@ -121,6 +121,18 @@ void ModelFolder::check(const ModelShape& shape) {
       .cure("use the config.json that was saved with these weights");
 }
 
+// One NaN among the weights makes every loss NaN: whoever reads them is told which, not what follows from it.
+void ModelFolder::require_finite(const std::string& name, int64_t first, std::span<const float> values) const {
+  const auto count = static_cast<int64_t>(values.size());
+  const int64_t bad = first_nonfinite(values.data(), count);
+  if (bad == count) return;
+  throw Error(ErrorKind::CorruptFile, fmt::format("a weight of tensor '{}' is not finite", printable(name)))
+      .at(weights_.file_of(name), fmt::format("tensor '{}', element {}", printable(name), first + bad))
+      .found(fmt::format("{}", values[static_cast<size_t>(bad)]))
+      .expected("finite weights")
+      .cure("take an earlier checkpoint or another copy: a run that had diverged saved this one, or its bytes are damaged");
+}
+
 void ModelFolder::load_range(const ParameterGroup& group, int64_t begin, int64_t end, float* out) const {
   BALLAST_CHECK(0 <= begin && begin <= end && end <= group.numel, "[{}, {}) of {}", begin, end, group.numel);
   int64_t done = begin;
@@ -132,6 +144,7 @@ void ModelFolder::load_range(const ParameterGroup& group, int64_t begin, int64_t
     BALLAST_CHECK(name != stored_name_.end(), "tensor '{}'", tensor.name);
     read_as_float(*weights_.find(name->second), name->second, first - tensor.offset, last - first,
                   out + (first - begin));
+    require_finite(name->second, first - tensor.offset, {out + (first - begin), static_cast<size_t>(last - first)});
     done = last;
   }
   std::fill(out + (done - begin), out + (end - begin), 0.0f);

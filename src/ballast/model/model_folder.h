@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 
 #include "ballast/model/hf_config.h"
@@ -31,6 +32,7 @@ class ModelFolder {
 
  private:
   void check(const ModelShape& shape);
+  void require_finite(const std::string& name, int64_t first, std::span<const float> values) const;
   std::filesystem::path path_;
   ModelConfig config_;
   HfTokenIds ids_;

@@ -37,6 +37,8 @@ SafetensorsContent parse_safetensors(std::span<const std::byte> bytes, const std
 // Elements [begin, begin + count) of a float tensor (F32, BF16, F16, F64) as fp32. Throws Error(CorruptFile) for
 // another dtype and for an fp64 value that fp32 cannot hold.
 void read_as_float(const StoredTensor& tensor, const std::string& name, int64_t begin, int64_t count, float* out);
+// Index of the first NaN or infinity; `count` if there is none.
+int64_t first_nonfinite(const float* values, int64_t count);
 
 // Every tensor of a model folder's weights, whichever file holds it. The views live as long as this object.
 class SafetensorsSet {

@@ -4,7 +4,9 @@
 #include <c10/util/Half.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -60,6 +62,19 @@ void read_as_float(const StoredTensor& tensor, const std::string& name, int64_t 
         .expected("F32, BF16, F16 or F64")
         .cure("convert the weights with transformers: model.float().save_pretrained(FOLDER)");
   }
+}
+
+int64_t first_nonfinite(const float* values, int64_t count) {
+  std::atomic<int64_t> least{count};
+  at::parallel_for(0, count, kGrain, [&](int64_t first, int64_t last) {
+    uint32_t magnitude = 0;
+    for (int64_t i = first; i < last; ++i) magnitude = std::max(magnitude, std::bit_cast<uint32_t>(values[i]) & 0x7fffffffu);
+    if (magnitude < 0x7f800000u) return;
+    while (std::isfinite(values[first])) ++first;
+    for (int64_t known = least; first < known && !least.compare_exchange_weak(known, first);) {
+    }
+  });
+  return least;
 }
 
 }  // namespace ballast

@@ -152,7 +152,7 @@ class Builder {
     const GroupPlace& place = places_[g];
     refresh(g);
     if (place.weights == kSelf) return;
-    HopWriter hops(recipe_, rank_, graph_, use.group);
+    HopWriter hops(recipe_, rank_, graph_, use.group, use.movement);
     const Image full{buffer, recipe_.native(), 0};
     const auto secondary = [&] { return Image{state_.groups[g].secondary, place.secondary_codec, shard(place, *place.secondary).begin}; };
     if (use.from_secondary) {
@@ -170,7 +170,8 @@ class Builder {
     refreshed_[g] = true;
     const Image weights = weights_of(g);
     const Image source = refresh_is_lossy(recipe_, place) ? master_of(g) : weights;
-    HopWriter(recipe_, rank_, graph_, static_cast<int64_t>(g)).gather(source, place.optimizer, weights, hops_of(place, Movement::Refresh, place.weights, place.optimizer));
+    HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g), Movement::Refresh);
+    hops.gather(source, place.optimizer, weights, hops_of(place, Movement::Refresh, place.weights, place.optimizer));
   }
 
   // Training moves weights as the row says; an evaluation is of the very weights.
@@ -223,16 +224,17 @@ class Builder {
   // Rules 4 and 5: to the gradient shard after each micro-batch; after the last one on to the optimizer shard and over the replicas.
   void reduce(size_t g, int32_t micro_batch) {
     const GroupPlace& place = places_[g];
-    HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g));
     const GroupState& state = state_.groups[g];
     const std::vector<HopSpec> inner = reduce_hops(recipe_, place), outer = reduce_on_hops(recipe_, place);
     const std::span<const BufferId> feedback(state.feedback);
     if (place.gradients != kSelf) {
+      HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g), Movement::Reduce);
       hops.reduce({full_gradient_[g], CodecSpec{}, 0}, inner, feedback.first(inner.size()), state.gradients, micro_batch > 0, micro_batch);
     }
     if (micro_batch + 1 != static_cast<int32_t>(micro_batches_.size())) return;
     const Image sums{state.gradients, CodecSpec{}, shard(place, place.gradients).begin};
     const int top = recipe_.topology.outermost();
+    HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g), Movement::ReduceOn);
     hops.reduce(sums, outer, feedback.subspan(inner.size()), kNoBuffer, false, micro_batch);
     const CodecSpec native = recipe_.native();
     hops.gather(sums, top, sums, place.row->hops(Movement::ReduceOn, place.optimizer, top, recipe_.topology, native, native));
@@ -275,7 +277,7 @@ class Builder {
       full = new_buffer("collected." + place.group->name, dtype, {place.padded});
       // Between steps both arenas are empty. That of gathered weights and full gradients is large where weights are sharded.
       if (place.weights == kSelf) graph_.buffers.back().state = StateKind::Activations;
-      HopWriter(recipe_, rank_, graph_, g).gather(source, level, {full, source.codec, 0}, plain_hops(kSelf, level, recipe_.topology, source.codec));
+      HopWriter(recipe_, rank_, graph_, g, Movement::Count).gather(source, level, {full, source.codec, 0}, plain_hops(kSelf, level, recipe_.topology, source.codec));
     }
     Op sink;
     sink.kind = OpKind::Host;

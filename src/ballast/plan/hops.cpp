@@ -12,8 +12,8 @@ const CodecSpec kFp32{.name = "fp32"};
 
 }  // namespace
 
-HopWriter::HopWriter(const Recipe& recipe, int64_t rank, StepGraph& graph, int64_t group)
-    : recipe_(recipe), rank_(rank), graph_(graph), group_(group), place_(place_group(recipe, static_cast<size_t>(group))) {}
+HopWriter::HopWriter(const Recipe& recipe, int64_t rank, StepGraph& graph, int64_t group, Movement movement)
+    : recipe_(recipe), rank_(rank), graph_(graph), group_(group), movement_(movement), place_(place_group(recipe, static_cast<size_t>(group))) {}
 
 void HopWriter::push(Op op) {
   op.group = static_cast<int32_t>(group_);
@@ -34,6 +34,7 @@ Op HopWriter::hop_op(const HopSpec& hop, std::string_view what) const {
   Op op = op_of(OpKind::Collective, what, link_lane(hop.outer));
   op.level = hop.outer;
   op.below = hop.inner;
+  if (movement_ != Movement::Count) op.movement = static_cast<int32_t>(movement_);
   op.codec = hop.codec;
   const int64_t members = recipe_.topology.group_size(hop.outer) / recipe_.topology.group_size(hop.inner);
   op.part = shard(hop.inner).count / members;
@@ -58,6 +59,7 @@ void HopWriter::move(const Image& from, const Image& to, const Range& range, Lan
   op.into = to.codec;
   op.begin = range.begin - from.base;
   op.into_begin = range.begin - to.base;
+  op.element = range.begin;
   op.part = range.count;
   op.inputs = {from.buffer};
   op.outputs = {to.buffer};
@@ -95,6 +97,7 @@ void HopWriter::reduce(const Image& source, const std::vector<HopSpec>& hops, st
   const auto feed = [&](Op& op, size_t hop) {
     if (feedback.empty() || feedback[hop] == kNoBuffer) return;
     op.feedback = *hops[hop].feedback;
+    op.first_feedback = !accumulate;   // what is added to belongs to a later micro-batch
     op.saved = {feedback[hop]};
   };
   Image at = source;  // holds the parts of the next hop, encoded as it sends them
@@ -108,6 +111,7 @@ void HopWriter::reduce(const Image& source, const std::vector<HopSpec>& hops, st
       encode.codec = at.codec;
       encode.into = hop.codec;
       encode.begin = range.begin - at.base;
+      encode.element = range.begin;
       encode.part = range.count;
       encode.inputs = {at.buffer};
       encode.outputs = {image.buffer};
@@ -140,6 +144,7 @@ void HopWriter::reduce(const Image& source, const std::vector<HopSpec>& hops, st
     }
     sum.into = next;
     sum.into_begin = mine.begin - to.base;
+    sum.element = mine.begin;
     sum.outputs = {to.buffer};
     push(std::move(swap));
     push(std::move(sum));

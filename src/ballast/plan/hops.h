@@ -16,7 +16,8 @@ struct Image {
 
 class HopWriter {
  public:
-  HopWriter(const Recipe& recipe, int64_t rank, StepGraph& graph, int64_t group);
+  // Hops count as part of `movement`; Movement::Count: of none.
+  HopWriter(const Recipe& recipe, int64_t rank, StepGraph& graph, int64_t group, Movement movement);
 
   // Widens this rank's range from its shard over `outer`, which stands in `source`, to that over the innermost hop, in `target`. Hops of one codec
   // pass one image on, so a value is encoded once however many hops it takes; in the end every rank, the sender too, has what was decoded.
@@ -42,6 +43,7 @@ class HopWriter {
   int64_t rank_;
   StepGraph& graph_;
   int64_t group_;
+  Movement movement_;
   GroupPlace place_;
 };
 

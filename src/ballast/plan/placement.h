@@ -95,7 +95,9 @@ std::string table_text(const PlacementRow& row, const Topology& topology);
 std::string describe_row(const PlacementRow& row, const Topology& topology);
 // The presets as one writes them: "hpz(LEVEL)".
 std::vector<std::string> placement_presets();
-// Splits "zeropp(node),topo(pair,node)" at the commas outside parentheses.
+// A preset, or a table (or list of tables) written in braces as in a configuration; its text is the placement's name.
+Placement parse_placement_text(const std::string& text, const Topology& topology);
+// Splits "zeropp(node),{weights: pair, optimizer: node}" at the commas outside all brackets.
 std::vector<std::string> split_placements(const std::string& text);
 
 // What a user should know before running: hops that fall away, states and codecs that do not pay on these links. One sentence each.

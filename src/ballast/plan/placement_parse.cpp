@@ -210,7 +210,7 @@ std::vector<std::string> split_placements(const std::string& text) {
   std::vector<std::string> parts(1);
   int depth = 0;
   for (const char c : text) {
-    depth += (c == '(') - (c == ')');
+    depth += (c == '(' || c == '{' || c == '[') - (c == ')' || c == '}' || c == ']');
     if (c == ',' && depth <= 0) {
       parts.emplace_back();
     } else {
@@ -284,6 +284,23 @@ Placement parse_placement_preset(const std::string& text, const Topology& topolo
     table = filled;
   }
   return Placement{whole, {parse_row(YAML::Load(table), topology)}};
+}
+
+Placement parse_placement_text(const std::string& text, const Topology& topology) {
+  const std::string whole = trimmed(text);
+  if (whole.empty() || (whole.front() != '{' && whole.front() != '[')) return parse_placement_preset(text, topology);
+  YAML::Node node;
+  try {
+    node = YAML::Load(whole);
+  } catch (const YAML::Exception& error) {
+    throw Error(ErrorKind::Usage, fmt::format("'{}' is no table", printable(whole)))
+        .at("placement")
+        .found(error.what())
+        .expected("a table in braces, as in {weights: LEVEL, gradients: LEVEL, optimizer: world}");
+  }
+  Placement placement = parse_placement(node, topology);
+  placement.name = whole;
+  return placement;
 }
 
 Placement parse_placement(const YAML::Node& node, const Topology& topology) {

@@ -61,10 +61,13 @@ struct Op {
   // A hop runs over the levels (below, level]. `begin` and `part` count elements: of the range [begin, begin + members * part) part j belongs to
   // member j (Topology::hop_members). Copies and codecs move `part` elements.
   int32_t level = -1, below = -1;
+  int32_t movement = -1;            // of a training step's hop: the index of its Movement (placement.h)
   int64_t begin = 0, part = 0;      // begin: in the buffer that is read (inputs[0]; of a gather, outputs[0])
   int64_t into_begin = 0;           // in outputs[0], where that is another buffer
+  int64_t element = 0;              // of the group's padded buffer: the first that a copy or codec moves
   CodecSpec codec, into;            // how the elements of the one and of the other are encoded
   FeedbackSpec feedback;            // where `saved` holds error-feedback buffers
+  bool first_feedback = false;      // the first encoding of the step into that buffer: where a reset falls
   uint64_t tag = 0;
   int64_t bytes = 0;                // payload bytes this rank sends; in a hop the same to each other member
   double flops = 0;

@@ -16,6 +16,7 @@ namespace {
 struct RankPlan {
   std::array<int64_t, kStateKinds> bytes{};
   std::vector<int64_t> sent, layout;
+  std::array<std::vector<int64_t>, static_cast<size_t>(Movement::Count)> moved;   // of `sent`, by movement
   double flops = 0;
   int64_t total() const {
     int64_t sum = 0;
@@ -35,6 +36,7 @@ RankPlan plan_of(const StepGraph& graph, const Arenas& arenas, const Topology& t
   RankPlan plan;
   plan.sent.assign(static_cast<size_t>(topology.level_count()), 0);
   plan.layout = plan.sent;
+  plan.moved.fill(plan.sent);
   for (int32_t b = 0; b < graph.persistent; ++b) {
     const Buffer& buffer = graph.buffers[static_cast<size_t>(b)];
     plan.bytes[static_cast<size_t>(buffer.state)] += buffer.bytes();
@@ -43,6 +45,7 @@ RankPlan plan_of(const StepGraph& graph, const Arenas& arenas, const Topology& t
   plan.bytes[static_cast<size_t>(StateKind::Buffers)] += arenas.buffers + graph.scratch_bytes;
   for (const Op& op : graph.ops) {
     if (op.kind == OpKind::Collective) add_sent_bytes(op, topology, plan.sent);
+    if (op.kind == OpKind::Collective && op.movement >= 0) add_sent_bytes(op, topology, plan.moved[static_cast<size_t>(op.movement)]);
     if (op.kind == OpKind::Exchange) add_layout_bytes(graph, op, topology, rank, plan.layout);
     plan.flops += op.flops;
   }
@@ -85,7 +88,9 @@ PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
   summary.ranks = recipe.topology.ranks();
   summary.micro_batches = layout.micro_batches();
   std::array<int64_t, kStateKinds> most{};
-  std::vector<int64_t> sent(static_cast<size_t>(level_count), 0), moved = sent;
+  std::vector<int64_t> sent(static_cast<size_t>(level_count), 0), laid = sent;
+  std::array<std::vector<int64_t>, static_cast<size_t>(Movement::Count)> moved;
+  moved.fill(sent);
   std::map<std::vector<int64_t>, RankPlan> known;  // by the slots and piece lengths of the micro-batches
   for (int64_t rank = 0; rank < summary.ranks; ++rank) {
     const auto& batches = layout.ranks[static_cast<size_t>(rank)];
@@ -112,10 +117,15 @@ PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
     }
     for (size_t s = 0; s < kStateKinds; ++s) most[s] = std::max(most[s], found->second.bytes[s]);
     for (size_t l = 0; l < sent.size(); ++l) sent[l] += found->second.sent[l];
-    for (size_t l = 0; l < sent.size(); ++l) moved[l] += found->second.layout[l];
+    for (size_t l = 0; l < sent.size(); ++l) laid[l] += found->second.layout[l];
+    for (size_t m = 0; m < moved.size(); ++m) for (size_t l = 0; l < sent.size(); ++l) moved[m][l] += found->second.moved[m][l];
     summary.flops_per_step += found->second.flops;
   }
-  for (int l = 0; l < level_count; ++l) summary.levels.push_back({recipe.topology.level(l).name, sent[static_cast<size_t>(l)], moved[static_cast<size_t>(l)]});
+  for (int l = 0; l < level_count; ++l) summary.levels.push_back({recipe.topology.level(l).name, sent[static_cast<size_t>(l)], laid[static_cast<size_t>(l)]});
+  for (const auto& level : summary.levels) {
+    const auto l = static_cast<size_t>(&level - summary.levels.data());
+    for (size_t m = 0; m < moved.size(); ++m) if (moved[m][l] > 0) summary.movements.push_back({name_of(static_cast<Movement>(m)), level.name, moved[m][l]});
+  }
   for (size_t s = 0; s < kStateKinds; ++s) summary.memory.push_back({name_of(static_cast<StateKind>(s)), "device", most[s]});
   return summary;
 }

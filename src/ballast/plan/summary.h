@@ -10,10 +10,12 @@ namespace ballast {
 
 struct PlanSummary {
   struct LevelBytes { std::string name; int64_t bytes_per_step = 0, layout_bytes = 0; };   // sums over all ranks; layout: remapping and rings, apart
+  struct MovementBytes { std::string movement, level; int64_t bytes_per_step; };      // of bytes_per_step above, those of one movement
   struct StateBytes { std::string state, tier; int64_t bytes_per_rank; };             // maximum over ranks
   struct Contributor { std::string name; int64_t bytes; };                            // one buffer of a rank
   int64_t ranks = 1;
   std::vector<LevelBytes> levels;
+  std::vector<MovementBytes> movements;    // that cross a level, level by level; together they are the level's bytes
   std::vector<StateBytes> memory;          // weights, secondary, gradients, optimizer, activations, buffers
   int64_t bytes_per_rank = 0;              // sum over states of the rank that needs most
   std::map<std::string, int64_t> operations;   // of one rank, by kernel

@@ -13,6 +13,7 @@
 #include "ballast/base/check.h"
 #include "ballast/base/error.h"
 #include "ballast/base/log.h"
+#include "ballast/comm/agreement.h"
 #include "ballast/comm/bootstrap.h"
 #include "ballast/comm/processes.h"
 #include "ballast/comm/launcher.h"
@@ -44,6 +45,7 @@ int run_rank(const RunConfig& config, const Topology& topology, const Membership
   const std::unique_ptr<Communicator> communicator = membership.ranks == 1 ? make_single() : make_processes(topology, membership, options);
   if (membership.ranks > 1) log_info("rank {} of {}, started by {}, talks through {}", membership.rank, membership.ranks, membership.source, communicator->name());
   try {
+    check_same_topology(*communicator, topology);
     return work(topology, *communicator, threads);
   } catch (const std::exception& error) {
     communicator->abort(fmt::format("rank {} failed: {}", membership.rank, error.what()));

@@ -366,11 +366,23 @@ Topology topology_of(const RunConfig& config, int64_t ranks) {
   if (ranks < 0) throw Error(ErrorKind::Usage, "the number of ranks is negative").found(std::to_string(ranks));
   if (!config.topology) return Topology::flat(std::max<int64_t>(ranks, 1));
   if (ranks != 0 && config.topology->ranks() != ranks) {
+    std::string cure = "change one of topology and --ranks";
+    for (int level = 0; level < config.topology->outermost(); ++level) {
+      const int64_t unit = config.topology->group_size(level);
+      if (ranks % unit == 0) continue;
+      const std::string& name = config.topology->level(level).name;
+      std::string fewer = ranks < unit ? "" : fmt::format("leave {} out (--ranks {}", ranks % unit, ranks - ranks % unit);
+      if (!fewer.empty() && level + 1 == config.topology->outermost()) fewer += fmt::format(" with {}: {}", config.topology->level(level + 1).name, ranks / unit);
+      if (!fewer.empty()) fewer += "), or ";
+      cure = fmt::format("{} is no multiple of the {} ranks of a {}, and a last {} with fewer is not supported: {}use one level, as in topology={{{}: {}}}", ranks, unit, name, name,
+                         fewer, name, ranks);
+      break;
+    }
     throw Error(ErrorKind::Usage, "the topology and the number of ranks disagree")
         .at(config.source.place("topology"))
         .found(config.topology->text())
         .expected(fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s"))
-        .cure("change one of topology and --ranks");
+        .cure(cure);
   }
   return *config.topology;
 }

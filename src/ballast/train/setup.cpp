@@ -90,6 +90,21 @@ ModelSource open_model_folder(const std::filesystem::path& folder) {
   return source;
 }
 
+namespace {
+
+void check_groups_of(const Recipe& recipe) {
+  std::vector<std::string> groups;
+  for (const ParameterGroup& group : recipe.model.groups) groups.push_back(group.name);
+  check_groups(recipe.placement, groups);
+}
+
+}  // namespace
+
+void set_placement(Recipe& recipe, const std::string& text) {
+  recipe.placement = parse_placement_text(text, recipe.topology);
+  check_groups_of(recipe);
+}
+
 Recipe make_recipe(const RunConfig& config, const ModelConfig& model, const Topology& topology) {
   Recipe recipe;
   try {
@@ -108,10 +123,8 @@ Recipe make_recipe(const RunConfig& config, const ModelConfig& model, const Topo
   }
   recipe.topology = topology;
   recipe.placement = placement_of(config, topology);
-  std::vector<std::string> groups;
-  for (const ParameterGroup& group : recipe.model.groups) groups.push_back(group.name);
   try {
-    check_groups(recipe.placement, groups);
+    check_groups_of(recipe);
   } catch (const Error& error) {
     Error copy = error;
     throw std::move(copy).at(config.placement.mark.text(), error.place());

@@ -37,6 +37,8 @@ ModelSource open_model_folder(const std::filesystem::path& folder);
 
 // Everything constant of the run but the data.
 Recipe make_recipe(const RunConfig& config, const ModelConfig& model, const Topology& topology);
+// Another placement, a preset or a table in braces, for the same model and topology. Throws Error(Usage).
+void set_placement(Recipe& recipe, const std::string& text);
 
 // Sets the recipe's prefetch where the configuration leaves it to the memory; a host may have less than this one, so all ranks agree.
 void choose_prefetch(const RunConfig& config, const Layout& layout, Communicator& communicator, Recipe& recipe);

@@ -121,10 +121,7 @@ void Trainer::agree() {
   std::vector<std::pair<std::string, std::string>> keys;
   for (const ConfigKey& key : config_.source.schema().keys()) keys.emplace_back("configuration key " + key.path, config_.source.canonical(key.path));
   check_same(communicator_, keys);
-  std::string links = topology_.text();  // a topology may stand in a file that differs between hosts
-  for (const Level& level : topology_.levels()) links += fmt::format(" {} {} {}", level.bandwidth.value_or(0), level.latency.value_or(0), level.links);
   check_same(communicator_, {{"version", BALLAST_VERSION},
-                             {"topology", links},
                              {"file of data.sequence.curves", curves_fingerprint(config_)},
                              {"tokenizer", fmt::format("{:016x}", tokenizer_->hash())},
                              {"training data", fmt::format("{:016x}", data_->fingerprint())},

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/base/log.h"
-#include "ballast/comm/agreement.h"
 #include "ballast/train/link_report.h"
 #include "ballast/train/process.h"
 #include "ballast/train/run_config.h"
@@ -21,8 +20,6 @@ using Show = std::function<void(const std::vector<LinkFigures>& figures, const s
 int measure(const std::vector<std::string>& overrides, int64_t ranks, const Show& show) {
   const RunConfig config = parse_run_config("", "command line", overrides);
   return on_ranks(config, ranks, [&](const Topology& topology, Communicator& communicator, int) {
-    // A rank that sees another tree would wait for other partners.
-    check_same(communicator, {{"topology", config.source.canonical("topology")}});
     const std::vector<LinkFigures> figures = probe_links(communicator, topology, {}, [&](const std::string& level) {
       if (communicator.rank() == 0) log_info("measuring the links of level {}", level);
     });

@@ -39,7 +39,7 @@ PartitionBench parse_partition_bench(const BenchOptions& options) {
   });
   bench.train = parse_train_bench(others, {{"turns", &bench.turns}, {"seeds", &bench.seeds}});
   if (bench.placements.empty()) {
-    throw Error(ErrorKind::Usage, "no placement is named").at("placements").expected("a list, as in 'placements=zero3,zeropp(node),topo(pair,node)'");
+    throw Error(ErrorKind::Usage, "no placement is named").at("placements").expected("a list, as in 'placements=zero3,zeropp(node),{weights: node, gradients: node, optimizer: world}'");
   }
   return bench;
 }
@@ -48,9 +48,15 @@ std::vector<Recipe> recipes_of(const PartitionBench& bench, const ModelConfig& m
   std::vector<Recipe> recipes;
   for (const std::string& text : bench.placements) {
     recipes.push_back(make_recipe(bench.train.config, model, topology));
-    recipes.back().placement = parse_placement_preset(text, topology);
+    set_placement(recipes.back(), text);
   }
   return recipes;
+}
+
+// What every rank would refuse is said once, before they start.
+void check_placements(const PartitionBench& bench, const Topology& topology) {
+  const RunConfig& config = bench.train.config;
+  recipes_of(bench, open_model(config, open_tokenizer(config).get()).config, topology);
 }
 
 // The exact step that lossy ones are held against: fp32 everywhere.
@@ -119,7 +125,7 @@ int compare_speed(const PartitionBench& bench, bool json) {
       std::cout << "\n";
     }
     return 0;
-  });
+  }, [&](const Topology& topology) { check_placements(bench, topology); });
 }
 
 // --- losses on real text ---------------------------------------------------------------------------------------------------
@@ -231,7 +237,7 @@ int compare_losses(const PartitionBench& bench, bool json) {
                                100 * one[std::string(which) + "_gap_deviation"].get<double>(), fmt::join(losses, " "));
     }
     return 0;
-  });
+  }, [&](const Topology& topology) { check_placements(bench, topology); });
 }
 
 // --- one step's errors -----------------------------------------------------------------------------------------------------
@@ -299,7 +305,7 @@ int compare_errors(const PartitionBench& bench, bool json) {
       std::cout << fmt::format("{:<40} {:>12.2e} {:>12.2e}\n", one["placement"].get<std::string>(), one["gradient_error"].get<double>(), one["update_error"].get<double>());
     }
     return 0;
-  });
+  }, [&](const Topology& topology) { check_placements(bench, topology); });
 }
 
 }  // namespace

@@ -45,6 +45,8 @@ nlohmann::json to_json(const PlanSummary& summary, const Recipe& recipe, const L
   json["micro_batches"] = summary.micro_batches;
   json["levels"] = nlohmann::json::array();
   for (const auto& level : summary.levels) json["levels"].push_back({{"name", level.name}, {"bytes_per_step", level.bytes_per_step}, {"layout_bytes", level.layout_bytes}});
+  json["movements"] = nlohmann::json::array();
+  for (const auto& one : summary.movements) json["movements"].push_back({{"movement", one.movement}, {"level", one.level}, {"bytes_per_step", one.bytes_per_step}});
   int64_t layout_bytes = 0;
   for (const auto& level : summary.levels) layout_bytes += level.layout_bytes;
   json["layout_bytes"] = layout_bytes;
@@ -69,6 +71,9 @@ void print_plan(const PlanSummary& summary, const Recipe& recipe, const Layout& 
   std::cout << "\npayload bytes per step (sum over ranks)\n";
   for (const auto& level : summary.levels) {
     std::cout << fmt::format("  {:<20} {:>14}  {}\n", level.name, format_bytes(level.bytes_per_step), level.bytes_per_step);
+    for (const auto& one : summary.movements) {
+      if (one.level == level.name) std::cout << fmt::format("  {:<20} {:>14}  {}\n", "  " + one.movement, format_bytes(one.bytes_per_step), one.bytes_per_step);
+    }
     if (level.layout_bytes > 0) std::cout << fmt::format("  {:<20} {:>14}  {}\n", "  rings and moves", format_bytes(level.layout_bytes), level.layout_bytes);
   }
   std::cout << "\noperations of one rank\n";
@@ -87,6 +92,8 @@ void compare(const std::vector<Compared>& rows, const LayoutReport& layout, int6
   const double flops = options.flops ? *options.flops : measured_gemm_peak(*make_single(), rows.front().recipe.compute, 1);
   const std::vector<std::pair<std::string, double>> growths{{"x1", 1}, {"x4", 4}, {"x16", 16}, {"limit", std::numeric_limits<double>::infinity()}};
   nlohmann::json json = to_json(rows.front().summary, rows.front().recipe, layout);
+  json["limit_bytes_per_rank"] = limit;
+  json["flops_per_rank"] = flops;
   std::vector<std::vector<std::string>> cells;
   std::vector<std::string> head{"placement", "memory"};
   for (const Level& level : topology.levels()) head.push_back(level.name);
@@ -169,7 +176,7 @@ int run_plan(const PlanOptions& options) {
     std::vector<Compared> rows{{recipe, summary}};
     for (const std::string& text : options.compare) {
       Recipe other = recipe;
-      other.placement = parse_placement_preset(text, topology);
+      set_placement(other, text);
       PlanSummary its = summarize(other, layout);
       rows.push_back({std::move(other), std::move(its)});
     }
