@@ -96,6 +96,25 @@ TEST(Hybrid, GivesEachSequenceTheSmallestGroupThatHoldsIt) {
   EXPECT_THROW(make_layout("hybrid", samples_of({109}), {.ranks = 6, .micro_tokens = 18}), Error);
 }
 
+TEST(LayoutReport, NoLayoutTakesLessThanItsBoundWhichIsOneForAll) {
+  const auto samples = samples_of({100, 60, 33, 16, 12, 5, 5, 5, 1, 80});
+  LayoutLimits limits{.ranks = 4, .micro_tokens = 128};
+  limits.topology = Topology({{"gpu", 2, {}, {}}, {"node", 2, {}, {}}});
+  const SequenceCost rates = {.attention = Curve::rate(1e6), .linear = Curve::rate(1e4, 1e-4)};
+  SequenceCost measured = rates;   // parts of a sequence cost less than their share
+  measured.attention = Curve({{100, 1e-5}, {1000, 5e-4}, {4000, 1e-2}});
+  for (const SequenceCost& cost : {rates, measured}) {
+    limits.cost = cost;
+    const double bound = describe_layout(make_layout("packed", samples, limits), limits).lower_bound_s;
+    EXPECT_GT(bound, 0);
+    for (const std::string& policy : layout_policies()) {
+      const LayoutReport report = describe_layout(make_layout(policy, samples, limits), limits);
+      EXPECT_EQ(report.lower_bound_s, bound) << policy;
+      EXPECT_GE(report.step_s, bound * (1 - 1e-12)) << policy;
+    }
+  }
+}
+
 TEST(LayoutReport, CountsSecondsBytesAndPadding) {
   LayoutLimits limits{.ranks = 4, .micro_tokens = 1000};
   limits.topology = Topology({{"gpu", 2, {}, {}}, {"node", 2, {}, {}}});
@@ -122,8 +141,9 @@ TEST(LayoutReport, CountsSecondsBytesAndPadding) {
   // The digest's boundary: 3 (G - 1) key bytes / B = the part's attention: s + 1 = 3 (G - 1) 2 key F / B.
   EXPECT_EQ(report.hidden_from[0], 3 * 1 * 2 * 10 - 1);
   EXPECT_EQ(report.hidden_from[1], 3 * 3 * 2 * 10 * 10 - 1);
-  ASSERT_EQ(report.notes.size(), 1u);
+  ASSERT_EQ(report.notes.size(), 2u);
   EXPECT_NE(report.notes[0].find("from 1799 tokens on"), std::string::npos) << report.notes[0];
+  EXPECT_EQ(report.notes[1], "hops of rings over level node are not spread: there is one link per unit (topology: links)");
   make_remap(layout, *limits.topology);
   report = describe_layout(layout, limits);
   EXPECT_DOUBLE_EQ(report.token_imbalance, 1.0);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ballast/plan/balance_exact.h"
 #include "ballast/plan/balance_improve.h"
 #include "ballast/plan/balance_state.h"
 
@@ -85,6 +86,9 @@ std::optional<Balance> balance(const BalanceTask& task, std::span<const SampleRe
   if (best && best->seconds > best->mean * (1 + 1e-12)) {   // never worse than whole sequences, longest first
     if (auto whole = balance_longest_first(task, samples)) keep(std::move(*whole));
   }
+  int64_t cut = 0;
+  if (best) for (const Balance::Ring& ring : best->rings) cut += static_cast<int64_t>(ring.ranks.size());
+  if (improve_exactly(state, best ? best->seconds : std::numeric_limits<double>::infinity(), cut)) best = state.result();
   return best;
 }
 

@@ -122,8 +122,14 @@ class Improver {
     std::vector<int64_t> ranks;
   };
 
-  // Rings of `fixed` (growing) and ever more of `others`; `freed`: what each of the fixed ones gives up first.
-  void widen(uint32_t item, std::span<const int64_t> fixed, std::span<const int64_t> others, double freed, double freed_tokens, double freed_link, BestRing& best) {
+  // Rings of `fixed` (growing) and ever more of `others`; `freed`: what each of the fixed ones, which hold the item now, gives up first.
+  void widen(uint32_t item, std::span<const int64_t> fixed, std::span<const int64_t> others, double freed, double freed_link, BestRing& best) {
+    const int64_t length = state_.length(item);
+    const double freed_tokens = static_cast<double>(length) / static_cast<double>(fixed.size());
+    const auto held = [&](size_t i) {
+      const auto [first, second] = zigzag_chunks(length, static_cast<int64_t>(fixed.size()), static_cast<int64_t>(i));
+      return first.length + second.length;
+    };
     const auto& legal = state_.task().members;
     std::vector<int64_t> ranks(fixed.begin(), fixed.end());
     for (int64_t other : others) {
@@ -133,14 +139,14 @@ class Improver {
       std::vector<int64_t> sorted = ranks;
       std::sort(sorted.begin(), sorted.end());
       const double cost = state_.member_cost(item, members), link = state_.ring_link_s(item, sorted);
-      const int64_t part = 2 * ((state_.length(item) + 2 * members - 1) / (2 * members));
+      const int64_t part = largest_part(length, members);
       double time = 0;
       bool fits = true;
       for (size_t i = 0; i < ranks.size(); ++i) {
         const bool old = i < fixed.size();
-        const double share = static_cast<double>(state_.length(item)) / static_cast<double>(members);
+        const double share = static_cast<double>(length) / static_cast<double>(members);
         time = std::max(time, state_.time(ranks[i], cost - (old ? freed : 0), share - (old ? freed_tokens : 0), link - (old ? freed_link : 0)));
-        fits &= old || part <= state_.room(ranks[i]);
+        fits &= part <= state_.room(ranks[i]) + (old ? held(i) : 0);
       }
       if (fits && time < best.time * (best.ranks.empty() ? 1 : 1 - kWider)) best = {time, std::move(sorted)};
     }
@@ -153,7 +159,7 @@ class Improver {
     BestRing best{state_.time(rank) * (1 - kGain), {}};
     const int64_t fixed[] = {rank};
     each_unit(rank, [&](int64_t unit, int64_t size) {
-      widen(item, fixed, lightest(unit, size, fixed), state_.cost(item), static_cast<double>(state_.length(item)), 0, best);
+      widen(item, fixed, lightest(unit, size, fixed), state_.cost(item), 0, best);
       return best.time <= 1.01 * state_.mean();
     });
     if (best.ranks.empty()) return false;
@@ -177,7 +183,7 @@ class Improver {
     if (ring.ranks.size() > 4 * kWidest) return false;
     BestRing best{state_.time(rank) * (1 - kGain), {}};
     each_unit(rank, [&](int64_t unit, int64_t size) {
-      widen(ring.item, ring.ranks, lightest(unit, size, ring.ranks), ring.cost, static_cast<double>(state_.length(ring.item)) / static_cast<double>(ring.ranks.size()), ring.link_s, best);
+      widen(ring.item, ring.ranks, lightest(unit, size, ring.ranks), ring.cost, ring.link_s, best);
       return best.time <= 1.01 * state_.mean();
     });
     if (best.ranks.empty()) return false;

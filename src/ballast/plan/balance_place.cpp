@@ -21,7 +21,7 @@ int64_t BalanceState::parts(uint32_t item) const {
   return mean_ > 0 ? static_cast<int64_t>(std::min(costs_[item] / (kTiny * mean_), static_cast<double>(ranks()))) : 1;
 }
 
-// `ranks` have room. Rings of the k lightest of them, k from `members` on; the first below the limit, or the best.
+// `ranks` have room for a part of `members`. Rings of the k lightest of them, k from `members` on; the first below the limit, or the best.
 void BalanceState::try_ranks(uint32_t item, int64_t members, double limit, int level, std::vector<int64_t>& ranks, Candidate& best) {
   work_ += static_cast<int64_t>(ranks.size());
   std::sort(ranks.begin(), ranks.end(), [&](int64_t a, int64_t b) {
@@ -29,15 +29,20 @@ void BalanceState::try_ranks(uint32_t item, int64_t members, double limit, int l
     return left != right ? left < right : a < b;
   });
   int64_t found = 0;
-  size_t counted = 0;    // of whose links `busiest` is the longest
+  size_t counted = 0;    // of whose links `busiest` is the longest, and whose least room is `space`
   double busiest = 0;
+  int64_t space = task_.capacity;
   const auto& legal = task_.members;
   const int64_t most = std::min(std::max(members, parts(item)), static_cast<int64_t>(ranks.size()));
   for (auto k = std::lower_bound(legal.begin(), legal.end(), members); k != legal.end() && (*k <= most || found == 0); ++k) {
     if (*k > static_cast<int64_t>(ranks.size())) break;
     const double last = load(ranks[static_cast<size_t>(*k) - 1]);
     if (last >= best.time) break;
-    for (; counted < static_cast<size_t>(*k); ++counted) busiest = std::max(busiest, link_s(ranks[counted]));
+    for (; counted < static_cast<size_t>(*k); ++counted) {
+      busiest = std::max(busiest, link_s(ranks[counted]));
+      space = std::min(space, room(ranks[counted]));
+    }
+    if (largest_part(samples_[item].length, *k) > space) continue;
     const double time = std::max(last + member_cost(item, *k), busiest + ring_link_s(item, *k, level));
     if (time < best.time) best.time = time, found = *k;
     if (time <= limit) break;
@@ -48,11 +53,8 @@ void BalanceState::try_ranks(uint32_t item, int64_t members, double limit, int l
 void BalanceState::try_unit(uint32_t item, int64_t members, double limit, int level, int64_t unit, Candidate& best) {
   const int64_t size = sizes_[static_cast<size_t>(level)], below = level == 0 ? 1 : sizes_[static_cast<size_t>(level) - 1], children = size / below;
   work_ += size;
-  const int64_t length = samples_[item].length;
-  int64_t part = 2 * ((length + 2 * members - 1) / (2 * members));
-  const auto begin = tokens_.begin() + unit * size;
-  if (std::any_of(begin, begin + size, [&](int64_t tokens) { return tokens + part > task_.capacity; })) part = largest_part(length, members);   // not one too many
-  const auto fits = [&](int64_t rank) { return tokens_[static_cast<size_t>(rank)] + part <= task_.capacity; };
+  const int64_t part = largest_part(samples_[item].length, members);
+  const auto fits = [&](int64_t rank) { return part <= room(rank); };
   std::vector<int64_t> ranks;
   if (level == 0) {
     for (int64_t rank = unit * size; rank < (unit + 1) * size; ++rank) if (fits(rank)) ranks.push_back(rank);
@@ -68,6 +70,7 @@ void BalanceState::try_unit(uint32_t item, int64_t members, double limit, int le
   // Whole units where that is possible: their ranks stay level, and few transfers leave a unit.
   const auto& legal = task_.members;
   double heaviest = 0, busiest = 0;
+  int64_t space = task_.capacity;
   size_t found = 0;
   for (int64_t child : order) {
     for (int64_t rank = child * below; rank < (child + 1) * below; ++rank) {
@@ -75,11 +78,12 @@ void BalanceState::try_unit(uint32_t item, int64_t members, double limit, int le
       ranks.push_back(rank);
       heaviest = std::max(heaviest, load(rank));
       busiest = std::max(busiest, link_s(rank));
+      space = std::min(space, room(rank));
     }
     if (heaviest >= best.time) break;
     const auto count = static_cast<int64_t>(ranks.size());
     if (count > std::max(below, parts(item)) && found > 0) break;
-    if (count < members || !std::binary_search(legal.begin(), legal.end(), count)) continue;
+    if (count < members || !std::binary_search(legal.begin(), legal.end(), count) || largest_part(samples_[item].length, count) > space) continue;
     const double time = std::max(heaviest + member_cost(item, count), busiest + ring_link_s(item, count, level));
     if (time < best.time) best.time = time, found = ranks.size();
     if (time <= limit) break;
@@ -122,7 +126,10 @@ BalanceState::Candidate BalanceState::find_ring(uint32_t item, int64_t members, 
       if (!best.ranks.empty()) return best;
     }
     if (least == legal.back() || task_.quick) return best;
-    members = std::min(std::max(least + 1, 2 * least), legal.back());
+    // Up to twice as many, those with the smallest parts.
+    const auto smaller = [&](int64_t a, int64_t b) { return largest_part(samples_[item].length, a) < largest_part(samples_[item].length, b); };
+    const auto next = std::upper_bound(legal.begin(), legal.end(), least);
+    members = *std::min_element(next, std::max(std::next(next), std::upper_bound(next, legal.end(), 2 * least)), smaller);
   }
 }
 

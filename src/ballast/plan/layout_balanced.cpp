@@ -1,10 +1,13 @@
 // balanced: a step's sequences in as few micro-batches as hold their tokens, each divided over the ranks by cost; tokens even for everything but
 // attention where that is faster (arXiv 2509.21841).
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
 #include <optional>
 
+#include "ballast/base/error.h"
 #include "ballast/plan/balance.h"
 #include "ballast/plan/layout_parts.h"
 #include "ballast/plan/layout_remap.h"
@@ -16,12 +19,12 @@ namespace {
 
 constexpr double kEven = 1.002;   // times that differ by less are equal
 constexpr double kPoor = 1.03;    // a step that takes longer than this times the least possible is worth a search
+constexpr int64_t kSmall = 1 << 16;   // sequences times ranks up to which it is searched whatever there is to gain
 
 struct Division {
   std::vector<std::vector<SampleRef>> samples;   // by micro-batch, longest first
   std::vector<Balance> batches;
   bool remap = false;
-  std::optional<Layout> whole;                   // instead of all that
   double seconds = std::numeric_limits<double>::infinity();   // predicted, of the step
 };
 
@@ -86,6 +89,52 @@ Division divide(std::span<const SampleRef> samples, const LayoutLimits& limits, 
 
 }  // namespace
 
+namespace {
+
+// This layout, or a simpler one that the same prediction says is faster: where links are slow and room is little, whole sequences in more micro-batches
+// than their tokens need, groups by length, or everything over all ranks. On many ranks looked at only where there is something to gain.
+Layout fastest(Layout layout, std::span<const SampleRef> selection, const LayoutLimits& limits, double even) {
+  double seconds = describe_layout(layout, limits).step_s;
+  const bool small = static_cast<int64_t>(selection.size()) * limits.ranks <= kSmall;
+  if (seconds <= (small ? 1 : kPoor) * even) return layout;
+  struct Simpler {
+    Layout (*lay)(std::span<const SampleRef>, const LayoutLimits&);
+    int64_t (*needs)(int64_t, const LayoutLimits&);   // absent: whole sequences
+    bool all;                                         // every sequence on every rank
+  };
+  for (const Simpler& one : {Simpler{lay_packed, nullptr, false}, {lay_longest_first, nullptr, false}, {lay_hybrid, needs_hybrid, false},
+                             {lay_context_parallel, needs_context_parallel, true}}) {
+    if (one.all && (!small || !may_share(limits, limits.ranks))) continue;
+    const bool holds = std::all_of(selection.begin(), selection.end(), [&](const SampleRef& sample) {
+      return sample.length <= limits.micro_tokens || (one.needs != nullptr && one.needs(sample.length, limits) <= limits.micro_tokens);
+    });
+    if (!holds) continue;
+    Layout other = one.lay(selection, limits);
+    const double its = describe_layout(other, limits).step_s;
+    if (its >= seconds) continue;
+    seconds = its;
+    layout = std::move(other);
+  }
+  layout.name = "balanced";
+  return layout;
+}
+
+}  // namespace
+
+int64_t needs_balanced(int64_t length, const LayoutLimits& limits) {
+  const int64_t part = least_part(length, limits), attention = limits.options.attention_tokens;
+  if (limits.options.remap == Remap::Never) return part;
+  if (attention > 0 && part > attention) {   // nothing can be moved
+    if (limits.options.remap == Remap::Auto) return part;
+    throw Error(ErrorKind::Usage, "a sample does not fit into the attention slots of a micro-batch")
+        .at("data.sequence.attention_tokens")
+        .found(fmt::format("sample of {} tokens over {} ranks, {} slots on each", length, limits.ranks, attention))
+        .cure(fmt::format("set data.sequence.attention_tokens to {} or more", part));
+  }
+  const int64_t moved = std::max((length + limits.ranks - 1) / limits.ranks, attention > 0 ? 1 : (part + 1) / 2);
+  return limits.options.remap == Remap::Always ? moved : std::min(part, moved);
+}
+
 Layout lay_balanced(std::span<const SampleRef> selection, const LayoutLimits& limits) {
   const Topology topology = topology_of(limits);
   const std::vector<SampleRef> samples = longest_first(selection);
@@ -94,31 +143,22 @@ Layout lay_balanced(std::span<const SampleRef> selection, const LayoutLimits& li
     layout.name = "balanced";
     return layout;
   }
-  if (!samples.empty()) require_room(samples.front(), limits);
   const Remap wanted = limits.options.remap;
   Division best;
-  const int64_t part = samples.empty() ? 0 : least_part(samples.front().length, limits);
-  if (wanted == Remap::Always || (wanted == Remap::Auto && part <= attention_slots(limits))) best = divide(samples, limits, topology, true, best.seconds, false);
-  if (wanted == Remap::Never || (wanted == Remap::Auto && part <= limits.micro_tokens)) {
+  int64_t most = limits.ranks;
+  while (most > 1 && !may_share(limits, most)) --most;
+  const auto all_fit = [&](int64_t capacity) {
+    return std::all_of(samples.begin(), samples.end(), [&](const SampleRef& sample) {
+      return sample.length <= capacity || largest_part(sample.length, most) <= capacity || least_part(sample.length, limits) <= capacity;
+    });
+  };
+  if (wanted == Remap::Always || (wanted == Remap::Auto && all_fit(attention_slots(limits)))) best = divide(samples, limits, topology, true, best.seconds, false);
+  if (wanted == Remap::Never || (wanted == Remap::Auto && all_fit(limits.micro_tokens))) {
     // Of equal times the one without moves. Where tokens leave little room a remap is faster: a long search only if that is not even either.
     for (const bool quick : {true, false}) {
       if (quick ? best.batches.empty() : wanted == Remap::Auto && best.seconds <= kPoor * even_s(samples, limits)) continue;
       Division still = divide(samples, limits, topology, false, best.seconds * kEven, quick);
       if (still.seconds <= best.seconds * kEven) best = std::move(still);
-    }
-  }
-  if (best.seconds > kPoor * even_s(samples, limits) && wanted != Remap::Always && (samples.empty() || samples.front().length <= limits.micro_tokens)) {
-    // Slow links and little room: whole sequences, in more micro-batches than their tokens need, may be the fastest.
-    for (Layout (*lay)(std::span<const SampleRef>, const LayoutLimits&) : {lay_packed, lay_longest_first}) {
-      Layout whole = lay(selection, limits);
-      const double seconds = describe_layout(whole, limits).step_s;
-      if (seconds >= best.seconds) continue;
-      best.seconds = seconds;
-      best.whole = std::move(whole);
-    }
-    if (best.whole) {
-      best.whole->name = "balanced";
-      return std::move(*best.whole);
     }
   }
   Layout layout = empty_layout("balanced", limits.ranks, static_cast<int64_t>(best.batches.size()));
@@ -135,7 +175,7 @@ Layout lay_balanced(std::span<const SampleRef> selection, const LayoutLimits& li
     place_sequences(layout, static_cast<int64_t>(b), std::move(cuts), best.batches[b].whole, topology);
     if (best.remap) make_remap(layout, static_cast<int64_t>(b), topology);
   }
-  return layout;
+  return wanted == Remap::Always ? layout : fastest(std::move(layout), selection, limits, even_s(samples, limits));
 }
 
 }  // namespace ballast

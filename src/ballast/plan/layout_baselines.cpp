@@ -32,6 +32,16 @@ Layout lay_longest_first(std::span<const SampleRef> selection, const LayoutLimit
 
 namespace {
 
+// Of groups: powers of two, and all ranks.
+std::vector<int64_t> group_sizes(const LayoutLimits& limits) {
+  std::vector<int64_t> sizes;
+  for (int64_t members = 1; members < limits.ranks; members *= 2) {
+    if (members == 1 || may_share(limits, members)) sizes.push_back(members);
+  }
+  if (limits.ranks == 1 || may_share(limits, limits.ranks)) sizes.push_back(limits.ranks);
+  return sizes;
+}
+
 // Sequences of one class over the groups of as many micro-batches as they need, the least loaded group first.
 void place_class(Layout& layout, std::span<const SampleRef> samples, int64_t members, const LayoutLimits& limits, const Topology& topology) {
   const int64_t groups = limits.ranks / members;   // ranks beyond them stay idle
@@ -74,19 +84,16 @@ void place_class(Layout& layout, std::span<const SampleRef> samples, int64_t mem
 
 }  // namespace
 
+int64_t needs_hybrid(int64_t length, const LayoutLimits& limits) {
+  int64_t needed = length;
+  for (int64_t members : group_sizes(limits)) needed = std::min(needed, largest_part(length, members));
+  return needed;
+}
+
 Layout lay_hybrid(std::span<const SampleRef> selection, const LayoutLimits& limits) {
   const Topology topology = topology_of(limits);
   const std::vector<SampleRef> samples = longest_first(selection);
-  std::vector<int64_t> sizes;   // of groups: powers of two, and all ranks
-  for (int64_t members = 1; members < limits.ranks; members *= 2) {
-    if (members == 1 || may_share(limits, members)) sizes.push_back(members);
-  }
-  if (limits.ranks == 1 || may_share(limits, limits.ranks)) sizes.push_back(limits.ranks);
-  if (!samples.empty()) {
-    int64_t needed = samples.front().length;
-    for (int64_t members : sizes) needed = std::min(needed, largest_part(samples.front().length, members));
-    if (needed > limits.micro_tokens) refuse_capacity(samples.front(), limits, needed);
-  }
+  const std::vector<int64_t> sizes = group_sizes(limits);
   Layout layout = empty_layout("hybrid", limits.ranks, 0);
   std::vector<std::vector<SampleRef>> classes(sizes.size());
   for (const SampleRef& sample : samples) {

@@ -37,6 +37,11 @@ bool add(OpenBatch& batch, CutSequence cut, int64_t limit) {
 
 }  // namespace
 
+int64_t needs_context_parallel(int64_t length, const LayoutLimits& limits) {
+  require_share(limits, limits.ranks);
+  return largest_part(length, limits.ranks);
+}
+
 Layout lay_context_parallel(std::span<const SampleRef> selection, const LayoutLimits& limits) {
   const Topology topology = topology_of(limits);
   if (limits.ranks == 1) {   // nothing to share
@@ -44,12 +49,8 @@ Layout lay_context_parallel(std::span<const SampleRef> selection, const LayoutLi
     layout.name = "context-parallel";
     return layout;
   }
-  require_share(limits, limits.ranks);
+  require_share(limits, limits.ranks);   // of no samples too
   const std::vector<SampleRef> samples = longest_first(selection);
-  if (!samples.empty()) {
-    const int64_t needed = largest_part(samples.front().length, limits.ranks);
-    if (needed > limits.micro_tokens) refuse_capacity(samples.front(), limits, needed);
-  }
   std::vector<OpenBatch> batches;
   const int64_t team = std::max<int64_t>(1, limits.options.team);
   for (const SampleRef& sample : samples) {

@@ -84,12 +84,10 @@ std::vector<SampleRef> longest_first(std::span<const SampleRef> selection) {
 }
 
 int64_t largest_part(int64_t length, int64_t members) {
-  int64_t most = 0;
-  for (int64_t member = 0; member < members; ++member) {
-    const auto [first, second] = zigzag_chunks(length, members, member);
-    most = std::max(most, first.length + second.length);
-  }
-  return most;
+  // Chunk i of n = 2 P has q or q + 1 tokens, length = n q + r. Chunks i and n - 1 - i are both long where a multiple of n lies strictly between i r and
+  // (i + 1) r: for n itself with i = n / r, unless r divides n; then no member has two long ones.
+  const int64_t chunks = 2 * members, rest = length % chunks;
+  return 2 * (length / chunks) + (rest == 0 ? 0 : chunks % rest == 0 ? 1 : 2);
 }
 
 std::vector<std::vector<SampleRef>> split_by_tokens(std::span<const SampleRef> samples, int64_t micro_batches, int64_t capacity) {
@@ -124,33 +122,14 @@ std::vector<std::vector<SampleRef>> split_by_tokens(std::span<const SampleRef> s
   return batches;
 }
 
-void refuse_capacity(const SampleRef& sample, const LayoutLimits& limits, int64_t needed) {
-  throw Error(ErrorKind::Usage, "a sample does not fit into a micro-batch")
-      .at("batch.micro_tokens")
-      .found(fmt::format("sample of {} tokens, micro-batches of {} tokens on {} ranks", sample.length, limits.micro_tokens, limits.ranks))
-      .cure(fmt::format("set batch.micro_tokens to {} or more, or a smaller data.sequence.max_tokens", needed));
-}
-
 int64_t least_part(int64_t length, const LayoutLimits& limits) {
-  int64_t members = limits.ranks;
-  while (members > 1 && !may_share(limits, members)) --members;
-  return largest_part(length, members);
-}
-
-void require_room(const SampleRef& longest, const LayoutLimits& limits) {
-  const int64_t part = least_part(longest.length, limits), even = (longest.length + limits.ranks - 1) / limits.ranks;
-  const int64_t attention = limits.options.attention_tokens;
-  const Remap remap = limits.options.remap;
-  const int64_t moved = std::max(even, attention > 0 ? 1 : (part + 1) / 2);   // micro_tokens that a remap needs
-  if (remap != Remap::Never && attention > 0 && part > attention) {
-    if (remap == Remap::Auto && part <= limits.micro_tokens) return;
-    throw Error(ErrorKind::Usage, "a sample does not fit into the attention slots of a micro-batch")
-        .at("data.sequence.attention_tokens")
-        .found(fmt::format("sample of {} tokens over {} ranks, {} slots on each", longest.length, limits.ranks, attention))
-        .cure(fmt::format("set data.sequence.attention_tokens to {} or more", part));
+  int64_t least = length, possible = 0;   // none is smaller than an even part over the most ranks that may share
+  for (int64_t members = limits.ranks; members > 1 && least > possible; --members) {
+    if (!may_share(limits, members)) continue;
+    if (possible == 0) possible = (length + members - 1) / members;
+    least = std::min(least, largest_part(length, members));
   }
-  const int64_t needed = remap == Remap::Never ? part : remap == Remap::Always ? moved : std::min(part, moved);
-  if (needed > limits.micro_tokens) refuse_capacity(longest, limits, needed);
+  return least;
 }
 
 void place_sequences(Layout& layout, int64_t index, std::vector<CutSequence> cuts, std::span<const WholeSequence> whole, const Topology& topology) {

@@ -22,14 +22,11 @@ void set_team(CutSequence& cut, const LayoutLimits& limits, const Topology& topo
 std::vector<SampleRef> longest_first(std::span<const SampleRef> selection);
 // Samples, longest first, to micro-batches of equal token capacity, even in tokens, or by best fit where that does not fit. Empty: neither does.
 std::vector<std::vector<SampleRef>> split_by_tokens(std::span<const SampleRef> samples, int64_t micro_batches, int64_t capacity);
-// Most tokens that one of `members` ranks holds of a cut sequence of `length`.
+// Most tokens that one of `members` ranks holds of a cut sequence of `length`. It does not fall evenly: 3 tokens over 3 ranks are one on each, over 4
+// ranks somebody has two.
 int64_t largest_part(int64_t length, int64_t members);
-// Throws Error(Usage): samples that no layout holds. `needed`: the smallest micro_tokens that would do.
-[[noreturn]] void refuse_capacity(const SampleRef& sample, const LayoutLimits& limits, int64_t needed);
 // Least slots of a rank that a sequence needs however it is cut.
 int64_t least_part(int64_t length, const LayoutLimits& limits);
-// Refuses a sample that `balanced` cannot hold even in a micro-batch of its own.
-void require_room(const SampleRef& longest, const LayoutLimits& limits);
 
 // A sequence on one rank.
 struct WholeSequence {
@@ -40,7 +37,10 @@ struct WholeSequence {
 // Sets CutSequence::level and order, and the pieces and slots of the ranks.
 void place_sequences(Layout& layout, int64_t index, std::vector<CutSequence> cuts, std::span<const WholeSequence> whole, const Topology& topology);
 
-// The policies.
+// The policies. `needs_...`: the least micro_tokens that hold a sample of a length, and what make_layout refuses for it: throws Error(Usage).
+int64_t needs_balanced(int64_t length, const LayoutLimits& limits);
+int64_t needs_context_parallel(int64_t length, const LayoutLimits& limits);
+int64_t needs_hybrid(int64_t length, const LayoutLimits& limits);
 Layout lay_packed(std::span<const SampleRef> selection, const LayoutLimits& limits);
 Layout lay_padded(std::span<const SampleRef> selection, const LayoutLimits& limits);
 Layout lay_balanced(std::span<const SampleRef> selection, const LayoutLimits& limits);

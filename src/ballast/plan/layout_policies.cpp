@@ -108,21 +108,52 @@ namespace {
 struct Policy {
   const char* name;
   Layout (*make)(std::span<const SampleRef>, const LayoutLimits&);
-  bool whole;   // keeps every sample on one rank
+  int64_t (*needs)(int64_t, const LayoutLimits&);   // micro_tokens of a sample; absent: keeps it on one rank
 };
-constexpr Policy kPolicies[] = {{"packed", lay_packed, true},       {"padded", lay_padded, true},
-                                {"balanced", lay_balanced, false},   {"context-parallel", lay_context_parallel, false},
-                                {"bload", lay_bload, true},          {"best-fit", lay_best_fit, true},
-                                {"longest-first", lay_longest_first, true}, {"hybrid", lay_hybrid, false}};
+constexpr Policy kPolicies[] = {{"packed", lay_packed, nullptr},
+                                {"padded", lay_padded, nullptr},
+                                {"balanced", lay_balanced, needs_balanced},
+                                {"context-parallel", lay_context_parallel, needs_context_parallel},
+                                {"bload", lay_bload, nullptr},
+                                {"best-fit", lay_best_fit, nullptr},
+                                {"longest-first", lay_longest_first, nullptr},
+                                {"hybrid", lay_hybrid, needs_hybrid}};
 
-void check_lengths(std::span<const SampleRef> selection, const LayoutLimits& limits, bool whole) {
+const Policy& policy_of(const std::string& name) {
+  for (const Policy& policy : kPolicies) if (name == policy.name) return policy;
+  const std::string near = nearest(name, layout_policies());
+  throw Error(ErrorKind::Usage, fmt::format("unknown layout '{}'", printable(name)))
+      .at("data.sequence.layout")
+      .expected(fmt::format("one of {}", fmt::join(layout_policies(), ", ")))
+      .cure(near.empty() ? "" : "did you mean '" + near + "'?");
+}
+
+int64_t needs(const Policy& policy, int64_t length, const LayoutLimits& limits) {
+  return policy.needs == nullptr || limits.ranks == 1 ? length : policy.needs(length, limits);
+}
+
+void check_lengths(const Policy& policy, std::span<const SampleRef> selection, const LayoutLimits& limits) {
   const SampleRef* longest = nullptr;
   for (const SampleRef& sample : selection) {
     if (sample.length < 1) throw Error(ErrorKind::Data, fmt::format("sample {} has length {}", sample.sample, sample.length)).expected("lengths of 1 or more");
     if (longest == nullptr || sample.length > longest->length) longest = &sample;
   }
-  const bool together = whole || limits.ranks == 1;
-  if (together && longest != nullptr && longest->length > limits.micro_tokens) refuse_capacity(*longest, limits, longest->length);
+  if (longest == nullptr) return;
+  const SampleRef* worst = longest;
+  int64_t needed = needs(policy, longest->length, limits);
+  if (policy.needs != nullptr) {   // a shorter one may need more (largest_part)
+    const int64_t attention = limits.options.attention_tokens;
+    const int64_t fits = attention > 0 ? std::min(attention, limits.micro_tokens) : limits.micro_tokens;
+    for (const SampleRef& sample : selection) {
+      if (sample.length <= fits || sample.length <= needed) continue;
+      if (const int64_t its = needs(policy, sample.length, limits); its > needed) needed = its, worst = &sample;
+    }
+  }
+  if (needed <= limits.micro_tokens) return;
+  throw Error(ErrorKind::Usage, "a sample does not fit into a micro-batch")
+      .at("batch.micro_tokens")
+      .found(fmt::format("sample of {} tokens, micro-batches of {} tokens on {} ranks", worst->length, limits.micro_tokens, limits.ranks))
+      .cure(fmt::format("set batch.micro_tokens to {} or more, or a smaller data.sequence.max_tokens", needed));
 }
 
 }  // namespace
@@ -134,22 +165,26 @@ std::vector<std::string> layout_policies() {
 }
 
 bool layout_cuts(const std::string& policy) {
-  return std::any_of(std::begin(kPolicies), std::end(kPolicies), [&](const Policy& row) { return policy == row.name && !row.whole; });
+  return std::any_of(std::begin(kPolicies), std::end(kPolicies), [&](const Policy& row) { return policy == row.name && row.needs != nullptr; });
+}
+
+int64_t least_micro_tokens(const std::string& policy, int64_t longest, const LayoutLimits& limits) {
+  const Policy& row = policy_of(policy);
+  int64_t most = needs(row, longest, limits);
+  // No sequence needs more than one of the last 2 P lengths, in P parts. On more ranks than one would try one by one it is right to within a slot.
+  constexpr int64_t kMostRanks = 4096;
+  if (row.needs == nullptr || limits.ranks == 1 || limits.ranks > kMostRanks) return most;
+  for (int64_t length = longest - 1; length >= std::max<int64_t>(1, longest - 2 * limits.ranks); --length) most = std::max(most, needs(row, length, limits));
+  return most;
 }
 
 Layout make_layout(const std::string& policy, std::span<const SampleRef> selection, const LayoutLimits& limits) {
-  for (const Policy& row : kPolicies) {
-    if (policy != row.name) continue;
-    check_lengths(selection, limits, row.whole);
-    Layout layout = row.make(selection, limits);
-    if (limits.topology && limits.options.route) route_rings(layout, *limits.topology);
-    return layout;
-  }
-  const std::string near = nearest(policy, layout_policies());
-  throw Error(ErrorKind::Usage, fmt::format("unknown layout '{}'", printable(policy)))
-      .at("data.sequence.layout")
-      .expected(fmt::format("one of {}", fmt::join(layout_policies(), ", ")))
-      .cure(near.empty() ? "" : "did you mean '" + near + "'?");
+  const Policy& row = policy_of(policy);
+  topology_of(limits);   // of so many ranks
+  check_lengths(row, selection, limits);
+  Layout layout = row.make(selection, limits);
+  if (limits.topology && limits.options.route) route_rings(layout, *limits.topology);
+  return layout;
 }
 
 }  // namespace ballast

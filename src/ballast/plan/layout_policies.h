@@ -45,6 +45,9 @@ struct LayoutLimits {
 // policy holds (naming the smallest micro_tokens that would do); Error(Data) for lengths below 1.
 Layout make_layout(const std::string& policy, std::span<const SampleRef> selection, const LayoutLimits& limits);
 std::vector<std::string> layout_policies();
+// The smallest micro_tokens with which a policy holds every sample of up to `longest` tokens. Throws Error(Usage) as make_layout does where ranks cannot
+// share as the options say.
+int64_t least_micro_tokens(const std::string& policy, int64_t longest, const LayoutLimits& limits);
 // Whether a policy may cut samples over ranks; the others keep each on one, so it must fit a micro-batch. False for an unknown name.
 bool layout_cuts(const std::string& policy);
 

@@ -1,6 +1,7 @@
 #include "ballast/plan/layout_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -33,6 +34,19 @@ void add_sharing_bytes(const CutSequence& cut, const SequenceCost& cost, const T
       if (cut.team > 1) add(member, other, bytes.team / static_cast<double>(cut.team - 1));
     }
   }
+}
+
+// What the prediction takes for granted about links.
+void add_link_notes(const Topology& topology, const LayoutLimits& limits, LayoutReport& report) {
+  std::vector<std::string> single, free;
+  for (int level = 0; level < topology.level_count(); ++level) {
+    const Level& one = topology.level(level);
+    if (one.size > 1 && limits.cost.link_s(level, 1e9) == 0) free.push_back(one.name);
+    const bool rings = report.shortest_cut[static_cast<size_t>(level)] > 0 && limits.options.sharing == Sharing::Ring && limits.options.route;
+    if (rings && level > 0 && topology.links(level) == 1) single.push_back(one.name);
+  }
+  if (!single.empty()) report.notes.push_back(fmt::format("hops of rings over level {} are not spread: there is one link per unit (topology: links)", fmt::join(single, ", ")));
+  if (!free.empty()) report.notes.push_back(fmt::format("no bandwidth given for level {}: links count as free", fmt::join(free, ", ")));
 }
 
 }  // namespace
@@ -86,7 +100,8 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
   report.sharing_bytes.assign(levels, 0.0), report.moved_bytes.assign(levels, 0.0), report.shortest_cut.assign(levels, 0);
   report.hidden_from = zone_boundaries(limits);
   const auto ranks = static_cast<double>(layout.ranks.size());
-  double most_cost = 0, mean_cost = 0, most_slots = 0, all_attention_s = 0;
+  double most_cost = 0, mean_cost = 0, most_slots = 0;
+  std::vector<int64_t> lengths;   // of all sequences
   std::vector<std::set<int64_t>> exposed(levels);
   for (size_t m = 0; m < static_cast<size_t>(report.micro_batches); ++m) {
     bool moves = false;
@@ -110,13 +125,17 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
         seconds.sharing += sharing_s(cost, cut, topology);
         if (part.member != 0) continue;
         ++report.cut_sequences;
+        lengths.push_back(cut.length);
         add_sharing_bytes(cut, cost, topology, report.sharing_bytes);
         if (cut.level < 0) continue;
         int64_t& shortest = report.shortest_cut[static_cast<size_t>(cut.level)];
         shortest = shortest == 0 ? cut.length : std::min(shortest, cut.length);
         if (sharing_s(cost, cut, topology) > cost.attention_s(cut.length, cut.members())) exposed[static_cast<size_t>(cut.level)].insert(cut.length);
       }
-      for (const Piece& piece : batch.whole_pieces()) report.longest_whole = std::max(report.longest_whole, piece.length);
+      for (const Piece& piece : batch.whole_pieces()) {
+        report.longest_whole = std::max(report.longest_whole, piece.length);
+        lengths.push_back(piece.length);
+      }
       seconds.linear = cost.linear_s(static_cast<double>(batch.slots()));
       slots = std::max(slots, batch.slots());
       const double load = moves ? seconds.attention : seconds.compute();
@@ -125,7 +144,6 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
       slowest = std::max(slowest, std::max(seconds.attention, seconds.sharing) + seconds.linear);
       slowest_attention = std::max({slowest_attention, seconds.attention, seconds.sharing});
       slowest_linear = std::max(slowest_linear, seconds.linear);
-      all_attention_s += seconds.attention;
       RankSeconds& sum = report.ranks[r];
       sum.attention += seconds.attention, sum.linear += seconds.linear, sum.sharing += seconds.sharing;
     }
@@ -142,7 +160,10 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
   }
   report.cost_imbalance = mean_cost > 0 ? most_cost / mean_cost : 1;
   report.token_imbalance = report.slots > 0 ? most_slots * ranks / static_cast<double>(report.slots) : 1;
-  report.lower_bound_s = (all_attention_s + cost.linear_s(static_cast<double>(report.tokens))) / ranks;
+  const auto all_tokens = static_cast<double>(report.tokens);
+  report.lower_bound_s = static_cast<double>(cost.layer_count()) * all_tokens * cost.linear.least_rate(all_tokens) / ranks;
+  std::sort(lengths.begin(), lengths.end());   // sums in one order are equal
+  for (const int64_t length : lengths) report.lower_bound_s += cost.least_attention_s(length) / ranks;
   for (size_t level = 0; level < levels; ++level) {
     if (exposed[level].empty()) continue;
     const int64_t from = report.hidden_from[level];
@@ -150,6 +171,7 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
                                        topology.level(static_cast<int>(level)).name, *exposed[level].begin(),
                                        from < 0 ? "no length does" : fmt::format("a sequence shared by a whole unit does from {} tokens on", from)));
   }
+  add_link_notes(topology, limits, report);
   return report;
 }
 

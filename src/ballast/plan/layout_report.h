@@ -20,7 +20,7 @@ struct LayoutReport {
   // all ranks, with the moves between them.
   double step_s = 0;
   double remap_s = 0;                  // of these, in moves
-  double lower_bound_s = 0;            // even compute and nothing on the links
+  double lower_bound_s = 0;            // even compute of the real tokens and nothing on the links: the same for every layout of these sequences
   double cost_imbalance = 1;           // sum over micro-batches of the most loaded rank / sum of means: of attention where tokens move, else of all compute
   double token_imbalance = 1;          // the same of token slots in the linear modules
   std::vector<double> sharing_bytes, moved_bytes;   // by level, sums over ranks, forward and backward, all layers

@@ -47,6 +47,13 @@ double Curve::at(double amount) const {
   return y0 + (amount - x0) * (after->second - y0) / (after->first - x0);
 }
 
+double Curve::least_rate(double amount) const {
+  if (amount <= 0) return 0;
+  double least = at(amount) / amount;   // between two points seconds per amount only rise or only fall
+  for (const auto& [x, y] : points_) if (x > 0 && x < amount) least = std::min(least, y / x);
+  return least;
+}
+
 int64_t SequenceCost::layer_count() const {
   int64_t count = 0;
   for (const WindowLayers& group : layers) count += group.layers;
@@ -57,6 +64,15 @@ double SequenceCost::attention_s(int64_t length, int64_t members) const {
   double seconds = 0;
   for (const WindowLayers& group : layers) {
     seconds += static_cast<double>(group.layers) * attention.at(causal_pairs(length, group.window) / static_cast<double>(members));
+  }
+  return seconds;
+}
+
+double SequenceCost::least_attention_s(int64_t length) const {
+  double seconds = 0;
+  for (const WindowLayers& group : layers) {
+    const double pairs = causal_pairs(length, group.window);
+    seconds += static_cast<double>(group.layers) * pairs * attention.least_rate(pairs);
   }
   return seconds;
 }

@@ -21,6 +21,7 @@ class Curve {
   // Throws Error(Usage) for no points, amounts that do not grow, and values that are negative or not finite.
   explicit Curve(std::vector<std::pair<double, double>> points);
   double at(double amount) const;
+  double least_rate(double amount) const;   // the least seconds per amount of anything up to this
   const std::vector<std::pair<double, double>>& points() const { return points_; }
 
  private:
@@ -43,6 +44,8 @@ struct SequenceCost {
 
   int64_t layer_count() const;
   double attention_s(int64_t length, int64_t members = 1) const;   // of one of the ranks that share it in equal parts, all layers
+  // However many ranks share it: what they need together, at least.
+  double least_attention_s(int64_t length) const;
   double linear_s(double tokens) const;                            // all layers
   double link_s(int level, double bytes) const;                    // one transfer
 };
