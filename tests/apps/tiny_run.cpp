@@ -6,33 +6,10 @@ namespace ballast::testing {
 
 namespace {
 
-// vocab.json and merges.txt of a byte-level vocabulary of 257 tokens.
-void write_tokenizer(const Workplace& place) {
-  std::filesystem::create_directories(place.path() / "tokenizer");
-  nlohmann::json vocab;
-  int id = 0;
-  // The byte-level alphabet: printable bytes stand for themselves, the others for code points from 256 up.
-  int shifted = 256;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    const int point = printable ? byte : shifted++;
-    std::string text;
-    if (point < 0x80) {
-      text = static_cast<char>(point);
-    } else {
-      text = {static_cast<char>(0xC0 | (point >> 6)), static_cast<char>(0x80 | (point & 0x3F))};
-    }
-    vocab[text] = id++;
-  }
-  vocab["<|endoftext|>"] = id;
-  place.write("tokenizer/vocab.json", vocab.dump());
-  place.write("tokenizer/merges.txt", "#version: 0.2\n");
-}
-
 }  // namespace
 
 void write_tiny_run(const Workplace& place) {
-  write_tokenizer(place);
+  write_byte_tokenizer(place);
   std::string train, eval;
   for (int i = 0; i < 120; ++i) {
     const std::string text = "Line " + std::to_string(i * 37 % 101) + (i % 3 == 0 ? " is longer than the others, by a good many letters, so that lengths differ." : " is short.");
