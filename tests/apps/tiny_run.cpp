@@ -4,10 +4,6 @@
 
 namespace ballast::testing {
 
-namespace {
-
-}  // namespace
-
 void write_tiny_run(const Workplace& place) {
   write_byte_tokenizer(place);
   std::string train, eval;

@@ -65,7 +65,9 @@ TEST(ConfigKeys, EachIsReadAndUsed) {
     if ((file.extension() == ".cpp" || file.extension() == ".h") && stem != "run_config" && stem != "run_schema") users += code_of(file);
   }
   for (const ConfigKey& key : run_schema().keys()) {
-    if (!key.path.starts_with("data.fields.")) EXPECT_THAT(reader, testing::HasSubstr('"' + key.path + '"'));
+    if (!key.path.starts_with("data.fields.")) {
+      EXPECT_THAT(reader, testing::HasSubstr('"' + key.path + '"'));
+    }
     const auto row = kUsedAs.find(key.path);
     const std::string use = row == kUsedAs.end() ? "\\." + key.path : "\\b" + row->second;
     EXPECT_TRUE(std::regex_search(users, std::regex(use + "\\b"))) << key.path << " is read, but nothing looks like /" << use << "/";
