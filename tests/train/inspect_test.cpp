@@ -42,8 +42,8 @@ TEST_F(Inspect, TokenizersByFolderAndByFile) {
     const Inspection seen = inspect(path, false);
     EXPECT_EQ(seen.json["kind"], "tokenizer");
     EXPECT_EQ(seen.json["method"], "byte-level BPE");
-    EXPECT_EQ(seen.json["vocab_size"], 1003);
-    EXPECT_EQ(seen.json["special_tokens"], Json::parse(R"([{"id": 1000, "text": "<|endoftext|>"}, {"id": 1001, "text": "<|im_start|>"}, {"id": 1002, "text": "<|im_end|>"}])"));
+    EXPECT_EQ(seen.json["vocab_size"], 1000);
+    EXPECT_EQ(seen.json["special_tokens"], Json::parse(R"([{"id": 0, "text": "<|endoftext|>"}, {"id": 1, "text": "<|im_start|>"}, {"id": 2, "text": "<|im_end|>"}])"));
     EXPECT_EQ(seen.json["files"].size(), 2u);
     EXPECT_EQ(seen.json["verified"], true);
     EXPECT_THAT(seen.text, HasSubstr("<|im_start|>"));
