@@ -159,15 +159,15 @@ LayoutLimits layout_limits(const RunConfig& config, const ModelConfig& model, co
   const int64_t limit = sequence_limit(config, model), ranks = topology.ranks();
   const bool cuts = layout_cuts(config.data.layout) && ranks > 1;
   const auto share = [ranks](int64_t tokens) { return (tokens + ranks - 1) / ranks; };
-  const int64_t least = cuts ? share(limit) : limit;   // that holds any sequence
   LayoutLimits limits{.ranks = ranks, .topology = topology, .options = config.data.sequence, .heads = model.heads, .kv_heads = model.kv_heads};
+  const int64_t least = least_micro_tokens(config.data.layout, limit, limits);   // that holds any sequence
   limits.micro_tokens = config.batch.micro_tokens.value_or(cuts ? std::max(least, std::min(limit, share(config.batch.tokens))) : limit);
   if (limits.micro_tokens < least) {
     throw Error(ErrorKind::Usage, cuts ? "a sequence may be longer than the micro-batches of all ranks together" : "a sequence may be longer than a micro-batch")
         .at(config.source.place("batch.micro_tokens"))
         .found(fmt::format("batch.micro_tokens {}, data.sequence.max_tokens {}, {} ranks", limits.micro_tokens, limit, ranks))
         .expected(cuts ? "micro-batches that together hold at least one whole sequence" : fmt::format("micro-batches that hold at least one whole sequence: the layout {} does not cut", config.data.layout))
-        .cure(fmt::format("set batch.micro_tokens to {} or more, or data.sequence.max_tokens to {} or less", least, cuts ? limits.micro_tokens * ranks : limits.micro_tokens));
+        .cure(fmt::format("set batch.micro_tokens to {} or more, or a smaller data.sequence.max_tokens", least));
   }
   limits.cost = sequence_cost_of(config, model, topology);
   return limits;

@@ -10,6 +10,9 @@
 
 namespace ballast {
 
+// As a configuration bounds them: tokens of a sequence or a rank's micro-batch, and of a step.
+constexpr int64_t kMostTokens = int64_t{1} << 24, kMostStepTokens = int64_t{1} << 40;
+
 // The bench's own short keys beside those of a configuration.
 struct TrainBench {
   int64_t batch = 1, sequence = 512, steps = 7, warmup = 2, micro_batches = 1;
@@ -43,7 +46,7 @@ struct LengthSettings {
 };
 // Throws Error(Usage) without a file of lengths.
 LengthSettings take_length_settings(BenchOptions& options);
-// One length a line, all 1 or more. Throws Error(Data) naming the line.
+// One length a line, 1 to kMostTokens; blanks behind it and lines without a length are passed over. Throws Error(Data) naming the line.
 std::vector<int64_t> read_lengths(const std::string& path);
 
 }  // namespace ballast

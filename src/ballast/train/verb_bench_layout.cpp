@@ -59,6 +59,7 @@ struct Row {
   std::string name, refused;
   double imbalance = 0, worst = 0, tokens = 0, slots = 0, step_s = 0, bound_s = 0, plan_ms = 0, remapped = 0, cut = 0, micro_batches = 0;
   int64_t micro_tokens = 0;   // the most that a rank's micro-batch had to hold
+  int64_t needed = 0;         // micro_tokens that would hold the longest, of a layout that is refused; 0: none
   std::vector<double> sharing, moved;
 };
 
@@ -91,6 +92,13 @@ Row measure(const std::string& policy, const std::vector<std::vector<SampleRef>>
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Usage || error.place() == "data.sequence.layout") throw;
       row.refused = error.summary();
+      int64_t longest = 1;
+      for (const auto& step : steps) for (const SampleRef& sample : step) longest = std::max(longest, sample.length);
+      try {
+        row.needed = least_micro_tokens(policy, longest, given);
+      } catch (const Error& other) {   // however much a micro-batch holds
+        row.refused = other.summary();
+      }
       break;
     }
   }
@@ -120,6 +128,7 @@ int bench_layout(const BenchOptions& options) {
       Json one{{"layout", row.name}};
       if (!row.refused.empty()) {
         one["refused"] = row.refused;
+        one["needed_micro_tokens"] = row.needed > 0 ? Json(row.needed) : Json();
       } else {
         one.update({{"imbalance_mean", row.imbalance}, {"imbalance_max", row.worst}, {"padding_share", 1 - row.tokens / row.slots}, {"predicted_step_s", row.step_s}, {"lower_bound_s", row.bound_s},
                     {"micro_tokens", row.micro_tokens}, {"micro_batches", row.micro_batches}, {"remapped_micro_batches", row.remapped}, {"cut_sequences", row.cut}, {"plan_ms", row.plan_ms}});
@@ -144,7 +153,7 @@ int bench_layout(const BenchOptions& options) {
   std::cout << "\n";
   for (const Row& row : rows) {
     if (!row.refused.empty()) {
-      std::cout << fmt::format("{:<18} refused: {}\n", row.name, row.refused);
+      std::cout << fmt::format("{:<18} refused: {}{}\n", row.name, row.refused, row.needed > 0 ? fmt::format("; micro_tokens={} holds every sequence", row.needed) : "");
       continue;
     }
     std::cout << fmt::format("{:<18} {:>9.3f} {:>8.3f} {:>8.2f}% {:>8.2f} ms {:>8.3f} {:>8} {:>5.2f} ms", row.name, row.imbalance, row.worst, 100 * (1 - row.tokens / row.slots), 1e3 * row.step_s,

@@ -165,11 +165,12 @@ std::vector<int64_t> read_lengths(const std::string& path) {
   int64_t line = 0;
   for (std::string text; std::getline(file, text);) {
     ++line;
+    text.erase(text.find_last_not_of(" \t\r") + 1);
     if (text.empty()) continue;
     int64_t value = 0;
     const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (failure != std::errc{} || end != text.data() + text.size() || value < 1) {
-      throw Error(ErrorKind::Data, "not a length").at(fmt::format("{}:{}", path, line)).found(printable(text)).expected("a whole number of tokens, 1 or more, alone on its line");
+    if (failure != std::errc{} || end != text.data() + text.size() || value < 1 || value > kMostTokens) {
+      throw Error(ErrorKind::Data, "not a length").at(fmt::format("{}:{}", path, line)).found(printable(text)).expected(fmt::format("a whole number of tokens from 1 to {}, alone on its line", kMostTokens));
     }
     lengths.push_back(value);
   }

@@ -68,7 +68,10 @@ TrainBench parse_train_bench(const BenchOptions& options, const std::map<std::st
     const std::string key = override.substr(0, equal);
     if (const auto count = counts.find(key); count != counts.end() && equal != std::string::npos) {
       *count->second = parse_count(override.substr(equal + 1));
-      if (*count->second < (key == "warmup" ? 0 : 1)) throw Error(ErrorKind::Usage, fmt::format("{} must be positive", key)).at(override);
+      const int64_t least = key == "warmup" ? 0 : 1, most = key == "batch_tokens" ? kMostStepTokens : key == "ranks" ? 100'000'000 : kMostTokens;
+      if (*count->second < least || *count->second > most) {
+        throw Error(ErrorKind::Usage, fmt::format("{} is out of range", key)).at(override).expected(fmt::format("a whole number from {} to {}", least, most));
+      }
       continue;
     }
     const auto rename = renamed.find(key);
