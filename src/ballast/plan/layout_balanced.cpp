@@ -92,11 +92,12 @@ Division divide(std::span<const SampleRef> samples, const LayoutLimits& limits, 
 namespace {
 
 // This layout, or a simpler one that the same prediction says is faster: where links are slow and room is little, whole sequences in more micro-batches
-// than their tokens need, groups by length, or everything over all ranks. On many ranks looked at only where there is something to gain.
-Layout fastest(Layout layout, std::span<const SampleRef> selection, const LayoutLimits& limits, double even) {
-  double seconds = describe_layout(layout, limits).step_s;
+// than their tokens need, groups by length, or (where that is quick to lay out) everything over all ranks. Looked at only where there is something to gain.
+Layout fastest(Layout layout, std::span<const SampleRef> selection, const LayoutLimits& limits) {
+  const LayoutReport report = describe_layout(layout, limits);
+  double seconds = report.step_s;
   const bool small = static_cast<int64_t>(selection.size()) * limits.ranks <= kSmall;
-  if (seconds <= (small ? 1 : kPoor) * even) return layout;
+  if (seconds <= kPoor * report.lower_bound_s) return layout;   // a gain in the last percents would be paid for in bytes
   struct Simpler {
     Layout (*lay)(std::span<const SampleRef>, const LayoutLimits&);
     int64_t (*needs)(int64_t, const LayoutLimits&);   // absent: whole sequences
@@ -175,7 +176,7 @@ Layout lay_balanced(std::span<const SampleRef> selection, const LayoutLimits& li
     place_sequences(layout, static_cast<int64_t>(b), std::move(cuts), best.batches[b].whole, topology);
     if (best.remap) make_remap(layout, static_cast<int64_t>(b), topology);
   }
-  return wanted == Remap::Always ? layout : fastest(std::move(layout), selection, limits, even_s(samples, limits));
+  return wanted == Remap::Always ? layout : fastest(std::move(layout), selection, limits);
 }
 
 }  // namespace ballast
