@@ -136,12 +136,17 @@ TEST(SequenceLayouts, WindowsAndDropoutSeeTheSamePairsAndDraws) {
   }
 }
 
-TEST(SequenceLayouts, OneLongDocumentAmongShortOnes) {
-  for (const char* layout : {"random", "context-parallel"}) {
-    Case c = long_case({level("pair", 2), level("node", 3)}, layout);
-    c.longest = 2;
-    c.samples_per_step = 40;
-    expect_exact(c);
+TEST(SequenceLayouts, OneDocumentLongerThanAllOthersTogether) {
+  for (const char* layout : {"random", "context-parallel", "balanced"}) {
+    for (const int64_t longest : {1, 2}) {
+      Case c = long_case({level("pair", 2), level("node", 3)}, layout);
+      c.longest = longest;
+      c.giant = 63;
+      c.samples_per_step = 28;   // 27 of one or two tokens: 54 at most
+      Tally tally;
+      expect_exact(c, &tally);
+      EXPECT_GT(tally.cut, 0);
+    }
   }
 }
 

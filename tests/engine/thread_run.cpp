@@ -31,6 +31,7 @@ std::vector<SampleRef> selection_of(const Case& c, int64_t step) {
     const auto id = static_cast<uint64_t>(step * 1000 + i);
     samples.push_back({id, 1 + static_cast<int64_t>(mix(id) % static_cast<uint64_t>(c.longest))});
   }
+  if (c.giant > 0) samples.front().length = c.giant;
   return samples;
 }
 
@@ -109,7 +110,7 @@ Placement placement_of(const Case& c, const Topology& topology) { return parse_p
 std::string Case::name() const {
   const std::string shared = layout == "packed" || layout == "padded" ? "" : fmt::format(" {} team {}{}{}", name_of(sequence.sharing), sequence.team, sequence.keys_across ? " across" : "", longest);
   return fmt::format("{} {} {}{} micro {} recompute {} prefetch {} {} {}{} x {}", model.model_type, placement, layout, shared, micro_tokens, recompute_every, prefetch,
-                     name_of(compute), samples_per_step, freeze.empty() ? "" : " frozen", steps);
+                     name_of(compute), samples_per_step, freeze.empty() ? "" : " frozen", steps) + (giant > 0 ? fmt::format(" giant {}", giant) : "");
 }
 
 ModelConfig tiny_gpt2() {

@@ -19,6 +19,7 @@ struct Case {
   SequenceOptions sequence;
   int64_t micro_tokens = 64;
   int64_t longest = 31;                 // lengths are 1..longest
+  int64_t giant = 0;                    // if not 0: the length of each step's first sample
   int64_t recompute_every = 0;
   int64_t prefetch = 1;
   DType compute = DType::Float32;
