@@ -19,7 +19,7 @@ namespace {
 
 constexpr double kEven = 1.002;   // times that differ by less are equal
 constexpr double kPoor = 1.03;    // a step that takes longer than this times the least possible is worth a search
-constexpr int64_t kSmall = 1 << 16;   // sequences times ranks up to which it is searched whatever there is to gain
+constexpr int64_t kSmall = 1 << 16;   // sequences times ranks up to which everything over all ranks is quick to lay out
 
 struct Division {
   std::vector<std::vector<SampleRef>> samples;   // by micro-batch, longest first
@@ -87,16 +87,11 @@ Division divide(std::span<const SampleRef> samples, const LayoutLimits& limits, 
   }
 }
 
-}  // namespace
-
-namespace {
-
 // This layout, or a simpler one that the same prediction says is faster: where links are slow and room is little, whole sequences in more micro-batches
 // than their tokens need, groups by length, or (where that is quick to lay out) everything over all ranks. Looked at only where there is something to gain.
 Layout fastest(Layout layout, std::span<const SampleRef> selection, const LayoutLimits& limits) {
   const LayoutReport report = describe_layout(layout, limits);
   double seconds = report.step_s;
-  const bool small = static_cast<int64_t>(selection.size()) * limits.ranks <= kSmall;
   if (seconds <= kPoor * report.lower_bound_s) return layout;   // a gain in the last percents would be paid for in bytes
   struct Simpler {
     Layout (*lay)(std::span<const SampleRef>, const LayoutLimits&);
@@ -105,7 +100,7 @@ Layout fastest(Layout layout, std::span<const SampleRef> selection, const Layout
   };
   for (const Simpler& one : {Simpler{lay_packed, nullptr, false}, {lay_longest_first, nullptr, false}, {lay_hybrid, needs_hybrid, false},
                              {lay_context_parallel, needs_context_parallel, true}}) {
-    if (one.all && (!small || !may_share(limits, limits.ranks))) continue;
+    if (one.all && (static_cast<int64_t>(selection.size()) * limits.ranks > kSmall || !may_share(limits, limits.ranks))) continue;
     const bool holds = std::all_of(selection.begin(), selection.end(), [&](const SampleRef& sample) {
       return sample.length <= limits.micro_tokens || (one.needs != nullptr && one.needs(sample.length, limits) <= limits.micro_tokens);
     });

@@ -91,6 +91,7 @@ PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
   std::vector<int64_t> sent(static_cast<size_t>(level_count), 0), laid = sent;
   std::array<std::vector<int64_t>, static_cast<size_t>(Movement::Count)> moved;
   moved.fill(sent);
+  const Arenas checkpoint(build_step(recipe, 0, {}, Work::Collect));   // of a training step, alike on all ranks
   std::map<std::vector<int64_t>, RankPlan> known;  // by the slots and piece lengths of the micro-batches
   for (int64_t rank = 0; rank < summary.ranks; ++rank) {
     const auto& batches = layout.ranks[static_cast<size_t>(rank)];
@@ -105,7 +106,7 @@ PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
     if (found == known.end()) {
       const StepGraph graph = build_step(recipe, rank, batches, work);
       Arenas arenas(graph);
-      if (work == Work::Train) arenas.hold(Arenas(build_step(recipe, rank, {}, Work::Collect)));   // for checkpoints
+      if (work == Work::Train) arenas.hold(checkpoint);
       found = known.emplace(shape, plan_of(graph, arenas, recipe.topology, rank)).first;
       if (found->second.total() > summary.bytes_per_rank) {
         summary.bytes_per_rank = found->second.total();
