@@ -31,6 +31,11 @@ PEERS = {
     "zero-2 bf16": ["deepspeed_zero.py", "--stage", "2", "--mode", "bf16"],
     "zero-3 bf16": ["deepspeed_zero.py", "--stage", "3", "--mode", "bf16"],
     "zero-3 hpz bf16": ["deepspeed_zero.py", "--stage", "3", "--mode", "bf16", "--hpz", "RANKS_PER_NODE"],
+    "fsdp2-keep fp32": ["fsdp2.py", "--kind", "fsdp2-keep"],
+    "fsdp1 fp32": ["fsdp2.py", "--kind", "fsdp1"],
+    "hsdp1 fp32": ["fsdp2.py", "--kind", "hsdp1"],
+    "zero-1 fp32": ["deepspeed_zero.py", "--stage", "1"],
+    "zero-2 fp32": ["deepspeed_zero.py", "--stage", "2"],
     "zero-3 hpz fp32": ["deepspeed_zero.py", "--stage", "3", "--hpz", "RANKS_PER_NODE"],
     "zero-3 fp32": ["deepspeed_zero.py", "--stage", "3"],
 }

@@ -78,7 +78,8 @@ def main():
     parser.add_argument("--size", default="124m", choices=list(SHAPES))
     parser.add_argument("--mode", default="fp32", choices=["fp32", "amp", "bf16"])
     parser.add_argument("--lengths", default="")
-    parser.add_argument("--longest", type=int, default=1024)
+    parser.add_argument("--shuffle", type=int, default=-1, help="a seed: takes the lengths of --lengths in random order")
+    parser.add_argument("--longest", type=int, default=1024, help="longer ones are cut")
     parser.add_argument("--micro-tokens", type=int, default=1024)
     parser.add_argument("--group", type=int, default=16)
     parser.add_argument("--methods", default="padded,sorted,packed-mask,packed-loop")
@@ -100,6 +101,13 @@ def main():
             with open(lengths, "w") as file:
                 for _ in range(args.group * (args.steps + args.warmup)):
                     file.write(f"{max(8, min(1024, int(120 * rng.lognormvariate(0, 1))))}\n")
+        elif args.shuffle >= 0:
+            with open(lengths) as file:
+                found = [min(args.longest, int(word)) for word in file.read().split()]
+            random.Random(args.shuffle).shuffle(found)
+            lengths = os.path.join(folder, "lengths.txt")
+            with open(lengths, "w") as file:
+                file.writelines(f"{length}\n" for length in found[:args.group * (args.steps + args.warmup)])
         model = model_file(args, folder)
         rows = {}
 

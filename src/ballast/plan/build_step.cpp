@@ -201,9 +201,13 @@ class Builder {
       if (places_[at].gradients != kSelf || m == 0) entry.op.fresh |= 1u << i;
     }
     graph_.ops.push_back(entry.op);
+    // Small groups first: behind a large one's exchange they would wait for memory and for the link at the very end of a step.
+    std::vector<size_t> complete;
     for (int64_t g : entry.gradients) {
-      if (--contributions_left_[static_cast<size_t>(g)] == 0) reduce(static_cast<size_t>(g), m);
+      if (--contributions_left_[static_cast<size_t>(g)] == 0) complete.push_back(static_cast<size_t>(g));
     }
+    std::ranges::stable_sort(complete, {}, [&](size_t g) { return places_[g].padded; });
+    for (size_t g : complete) reduce(g, m);
   }
 
   int64_t count_contributions(int64_t g, int32_t micro_batch, size_t from) const {
