@@ -30,7 +30,9 @@ TEST(HostFit, UnitsOfOneHostOrOfWholeHostsFit) {
   EXPECT_EQ(misfit(two, "AABB"), "");
   EXPECT_EQ(misfit(two, "AAAA"), "");
   EXPECT_EQ(misfit(two, "ABCD"), "");                                      // a unit of two whole hosts
-  EXPECT_EQ(misfit(tree({{"node", 4}}), "AAAB"), "");                      // one level promises nothing
+  EXPECT_EQ(misfit(tree({{"node", 4}}), "AAAB"), "");                      // no second level would fit
+  EXPECT_EQ(misfit(tree({{"node", 4}}), "ABCD"), "");
+  EXPECT_EQ(misfit(tree({{"node", 4}}), "AAAA"), "");
   EXPECT_EQ(misfit(tree({{"pair", 2}, {"node", 2}, {"rack", 2}}), "AAAABBBB"), "");
   EXPECT_EQ(misfit(tree({{"node", 4}, {"rack", 2}}), "AABBCCDD"), "");
   EXPECT_EQ(misfit(tree({{"pair", 1}, {"node", 2}, {"cluster", 2}}), "AABB"), "");
@@ -38,11 +40,16 @@ TEST(HostFit, UnitsOfOneHostOrOfWholeHostsFit) {
 
 TEST(HostFit, AUnitThatHoldsPartsOfHostsIsNamedWithItsCure) {
   EXPECT_THAT(misfit(tree({{"node", 2}, {"cluster", 2}}), "AAAB"),
-              AllOf(HasSubstr("level 'node'"), HasSubstr("rank 2 and rank 3 of one unit stand on 2 hosts"), HasSubstr("start as many ranks on every host"), HasSubstr("topology={node: 4}")));
+              AllOf(HasSubstr("level 'node'"), HasSubstr("its units have 2 ranks, the 2 hosts 3, 1;"), HasSubstr("rank 2 and rank 3 of one unit stand on 2 hosts"), HasSubstr("start as many ranks on every host"), HasSubstr("topology={node: 4}")));
   EXPECT_THAT(misfit(tree({{"node", 3}, {"cluster", 2}}), "AABBCC"),
               AllOf(HasSubstr("level 'node'"), HasSubstr("ranks 0, 1 and rank 2 of one unit"), HasSubstr("the hosts are topology={node: 2, cluster: 3}")));
   EXPECT_THAT(misfit(tree({{"node", 2}, {"cluster", 2}}), "ABAB"),
               AllOf(HasSubstr("rank 0 and rank 1 of one unit"), HasSubstr("start the ranks host by host"), HasSubstr("topology={node: 2, cluster: 2}")));
+  EXPECT_THAT(misfit(tree({{"node", 4}}), "AABB"),
+              AllOf(HasSubstr("level 'node'"), HasSubstr("its unit has 4 ranks, the 2 hosts 2 on each"), HasSubstr("the hosts are topology={node: 2, cluster: 2}")));
+  EXPECT_THAT(misfit(tree({{"cluster", 6}}), "AABBCC"), HasSubstr("topology={cluster: 2, hosts: 3}"));
+  EXPECT_THAT(misfit(tree({{"node", 4}, {"cluster", 1}}), "AABB"), HasSubstr("the hosts are topology={node: 2, cluster: 2}"));
+  EXPECT_THAT(misfit(tree({{"node", 4}}), "ABAB"), HasSubstr("start the ranks host by host"));
   // Pairs fit, nodes do not.
   EXPECT_THAT(misfit(tree({{"pair", 2}, {"node", 2}, {"cluster", 2}}), "AAAAAABB"), AllOf(HasSubstr("level 'node'"), HasSubstr("ranks 4, 5 and ranks 6, 7 of one unit")));
 }

@@ -8,8 +8,8 @@
 
 namespace ballast {
 
-// `hosts`: by rank, equal where ranks share a host. "" if every unit of every level lies in one host or is made of whole ones; else which level,
-// ranks and hosts do not fit, and the cure.
+// `hosts`: by rank, equal where ranks share a host. "" if every unit of every level lies in one host or is made of whole ones, and a single level is
+// not over several hosts of several ranks each; else which level, ranks and hosts do not fit, and the cure.
 std::string host_misfit(const Topology& topology, const std::vector<std::string>& hosts);
 
 }  // namespace ballast
