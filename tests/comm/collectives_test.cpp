@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
+#include <functional>
 #include <numeric>
 #include <random>
 
+#include "ballast/codec/transcode.h"
 #include "tests/comm/thread_ranks.h"
 
 namespace ballast {
@@ -22,11 +25,14 @@ std::vector<float> contribution(int64_t rank, int64_t elements) {
   return values;
 }
 
-float through(const Codec& codec, float value) {
-  uint32_t wire = 0;
-  float back = 0;
-  codec.encode(&value, 1, &wire);
-  codec.decode(&wire, 1, &back);
+// What arrives of `values` when each `part` of them is sent alone.
+std::vector<float> through(const Codec& codec, const std::vector<float>& values, int64_t part) {
+  std::vector<float> back(values.size());
+  std::vector<char> wire(static_cast<size_t>(codec.encoded_bytes(part)));
+  for (size_t begin = 0; begin < values.size(); begin += static_cast<size_t>(part)) {
+    codec.encode(values.data() + begin, part, wire.data());
+    codec.decode(wire.data(), part, back.data() + begin);
+  }
   return back;
 }
 
@@ -45,13 +51,17 @@ TEST_P(CollectivesTest, ReduceScatterSumsInMemberOrderAndCountsItsBytes) {
   std::iota(members.begin(), members.end(), 0);
   for (const int64_t part : sizes_for(ranks)) {
     std::vector<std::vector<float>> sources;
-    for (int64_t rank = 0; rank < ranks; ++rank) sources.push_back(contribution(rank, ranks * part));
-    const auto expected = [&](int64_t index) {
-      float sum = through(codec, sources[0][static_cast<size_t>(index)]);
-      for (int64_t rank = 1; rank < ranks; ++rank)
-        sum += through(codec, sources[static_cast<size_t>(rank)][static_cast<size_t>(index)]);
-      return sum;
-    };
+    std::vector<float> sums;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      sources.push_back(contribution(rank, ranks * part));
+      const std::vector<float> arrived = through(codec, sources.back(), part);
+      if (rank == 0) {
+        sums = arrived;
+      } else {
+        std::transform(sums.begin(), sums.end(), arrived.begin(), sums.begin(), std::plus<>());
+      }
+    }
+    const auto expected = [&](int64_t index) { return sums[static_cast<size_t>(index)]; };
     const auto errors = errors_of_ranks(Topology::flat(ranks), [&](Communicator& communicator) {
       const int64_t rank = communicator.rank();
       std::vector<char> wire(static_cast<size_t>(reduce_wire_bytes(codec, ranks, part)));
@@ -106,7 +116,7 @@ TEST_P(CollectivesTest, GatherFillsEveryPart) {
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const int64_t ranks : {1, 2, 3, 4, 5, 8}) {
-    for (const char* codec : {"fp32", "bf16", "fp16"}) cases.push_back({ranks, codec});
+    for (const char* codec : {"fp32", "bf16", "fp16", "int8", "int4"}) cases.push_back({ranks, codec});
   }
   return cases;
 }
@@ -195,6 +205,68 @@ TEST(Collectives, HopsOverEveryLevelReduceAndGatherTheWholeAndCountPerLevel) {
       EXPECT_EQ(communicator.bytes_sent(), formula) << topology.text();
     });
     for (const std::string& error : errors) ASSERT_EQ(error, "") << topology.text();
+  }
+}
+
+// A sum over the ranks of a node and then over the nodes, as the engine runs it: encode, swap, sum and encode, swap, sum. Bit for bit it is one
+// quantisation of what each rank has and one of what each node has, for odd numbers of nodes, a node of one rank and parts of a single block.
+TEST(Collectives, TwoHopSumsAreTwoQuantisationsWhateverTheRanks) {
+  struct Wires {
+    CodecSpec inner, outer;
+  };
+  const Wires wires[] = {{{.name = "int4", .block = 8}, {.name = "int4", .block = 8}},
+                         {{.name = "int4", .block = 40}, {.name = "int8", .block = 40}},
+                         {{.name = "int8", .block = 256}, {.name = "int8", .block = 256}},
+                         {{.name = "int8", .block = 8, .symmetric = false}, {.name = "int4", .block = 24, .symmetric = false}}};
+  for (const auto& [inner_spec, outer_spec] : wires) {
+    for (const auto& [inner, nodes] : std::vector<std::pair<int64_t, int64_t>>{{1, 3}, {2, 2}, {2, 3}, {3, 3}, {4, 2}, {2, 5}}) {
+      for (const int64_t blocks : {1, 3}) {
+        const Codec &first = codec_for(inner_spec), &second = codec_for(outer_spec);
+        const int64_t part = blocks * std::lcm(inner_spec.block, outer_spec.block), of_node = nodes * part, whole = inner * of_node;
+        const Topology topology({{"node", inner, {}, {}}, {"cluster", nodes, {}, {}}});
+        std::vector<float> want;   // of all elements
+        for (int64_t node = 0; node < nodes; ++node) {
+          std::vector<float> sum;
+          for (int64_t rank = node * inner; rank < (node + 1) * inner; ++rank) {
+            const std::vector<float> arrived = through(first, contribution(rank, whole), whole);
+            if (sum.empty()) sum.assign(arrived.size(), 0.0f);
+            for (size_t i = 0; i < sum.size(); ++i) sum[i] = rank == node * inner ? arrived[i] : sum[i] + arrived[i];
+          }
+          const std::vector<float> arrived = through(second, sum, whole);
+          if (node == 0) want.assign(arrived.size(), 0.0f);
+          for (size_t i = 0; i < want.size(); ++i) want[i] = node == 0 ? arrived[i] : want[i] + arrived[i];
+        }
+        const auto errors = errors_of_ranks(topology, [&](Communicator& communicator) {
+          const int64_t rank = communicator.rank(), local = topology.coordinate(rank, 0), node = topology.coordinate(rank, 1);
+          // All members' parts as they are sent, and the sum of this rank's into `target`.
+          const auto hop = [&](const Codec& codec, int level, int64_t elements, const std::vector<char>& mine, const SumTarget& target) {
+            const auto members = topology.hop_members(rank, level);
+            const auto count = static_cast<int64_t>(members.size());
+            const int64_t index = topology.coordinate(rank, level), bytes = codec.encoded_bytes(elements);
+            std::vector<char> arrived(static_cast<size_t>((count - 1) * bytes));
+            swap(communicator, {members, index, static_cast<uint64_t>(level), {"reduce", 0}}, mine.data(), bytes, arrived.data());
+            std::vector<const void*> parts;
+            for (int64_t member = 0; member < count; ++member) {
+              parts.push_back(member == index ? mine.data() + index * bytes : arrived.data() + swap_slot(member, index, count) * bytes);
+            }
+            EXPECT_TRUE(sum_parts(codec, parts, elements, target));
+          };
+          std::vector<char> mine(static_cast<size_t>(first.encoded_bytes(whole))), summed(static_cast<size_t>(second.encoded_bytes(of_node)));
+          std::vector<float> result(static_cast<size_t>(part));
+          EXPECT_TRUE(first.encode(contribution(rank, whole).data(), whole, mine.data()));
+          SumTarget encoded, values;
+          encoded.codec = &second;
+          encoded.encoded = summed.data();
+          values.values = result.data();
+          hop(first, 0, of_node, mine, encoded);
+          hop(second, 1, part, summed, values);
+          const int64_t begin = local * of_node + node * part;
+          EXPECT_EQ(result, std::vector<float>(want.begin() + begin, want.begin() + begin + part));
+          EXPECT_EQ(communicator.bytes_sent(), (std::vector<int64_t>{(inner - 1) * first.encoded_bytes(of_node), (nodes - 1) * second.encoded_bytes(part)}));
+        });
+        for (const std::string& error : errors) ASSERT_EQ(error, "") << inner_spec.text() << ", " << outer_spec.text() << ", " << topology.text() << ", " << blocks << " blocks";
+      }
+    }
   }
 }
 
