@@ -163,11 +163,31 @@ Outcome run(const Case& c) {
   std::vector<std::vector<int64_t>> sent(ranks);
   std::mutex copies_mutex;
   std::map<std::string, std::vector<char>> copies;  // state, group and first element -> bytes, of the rank that came first
+  std::map<std::string, std::pair<size_t, size_t>> gathered;   // hash of what a segment reads, and the rank that came first
   std::vector<std::exception_ptr> failures(ranks);
   const auto rank_main = [&](size_t rank) {
     set_thread_rank(static_cast<int>(rank));
     Communicator& communicator = *communicators[rank];
-    Engine engine(recipe, communicator, {c.seed, 1, c.optimizer, true});
+    Engine* running = nullptr;
+    int64_t current = 0;   // the training step, 0 outside of one
+    const auto before_op = [&](const StepGraph& graph, const Op& op) {
+      if (c.delay) std::this_thread::sleep_for(c.delay(graph, op));
+      if (op.kind != OpKind::Compute || current == 0) return;
+      for (const BufferId id : op.weights) {
+        const std::string& name = graph.buffers[static_cast<size_t>(id)].name;
+        if (!name.starts_with("gathered.")) continue;
+        const at::Tensor& values = running->memory().tensor(id);
+        const std::string_view bytes(static_cast<const char*>(values.data_ptr()), values.nbytes());
+        const bool backward = op.what == what::kBackward || op.what == what::kRecompute;
+        const std::string key = fmt::format("{} step {} micro-batch {} {}", name, current, op.micro_batch, backward ? "backward" : "forward");
+        const std::lock_guard lock(copies_mutex);
+        const auto [found, fresh] = gathered.try_emplace(key, std::hash<std::string_view>{}(bytes), rank);
+        if (!fresh && found->second.second != rank) ++outcome.gathered;
+        if (!fresh && found->second.first != std::hash<std::string_view>{}(bytes)) outcome.gathered_diverged.push_back(fmt::format("{} on rank {}", key, rank));
+      }
+    };
+    Engine engine(recipe, communicator, {c.seed, 1, c.optimizer, true, before_op});
+    running = &engine;
     const auto fill_case = [&c](const ParameterGroup& group, int64_t begin, std::span<float> values) {
       fill(group, begin, values);
       for (const ParameterTensor& tensor : group.tensors) {
@@ -193,7 +213,8 @@ Outcome run(const Case& c) {
       const std::vector<SampleRef> selection = selection_of(c, step);
       const Layout layout = layout_of(c, selection, recipe.topology, step);
       const auto& mine = layout.ranks[rank];
-      const StepGraph graph = build_step(recipe, static_cast<int64_t>(rank), mine, Work::Train);
+      StepGraph graph = build_step(recipe, static_cast<int64_t>(rank), mine, Work::Train);
+      if (c.edit_graph) c.edit_graph(graph);
       activations = std::max(activations, graph.activation_bytes);
       buffers = std::max(buffers, graph.buffer_bytes);
       std::vector<MicroBatch> batches;
@@ -204,7 +225,9 @@ Outcome run(const Case& c) {
       settings.clip = c.clip;
       settings.skip_nonfinite = c.skip_nonfinite;
       settings.trained_targets = trained_targets(selection);
+      current = step;
       const StepResult result = engine.train(graph, batches, settings);
+      current = 0;
       if (rank == 0) {
         outcome.losses.push_back(result.loss);
         outcome.norms.push_back(result.grad_norm);

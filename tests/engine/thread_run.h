@@ -1,5 +1,7 @@
 #pragma once
 // Trains a tiny model for a few steps on thread-ranks under any recipe, and says what came out: the harness that every strategy joins.
+#include <chrono>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -32,6 +34,8 @@ struct Case {
   std::string broken_tensor;            // its first element is NaN from the start
   std::map<std::string, float> constants;   // tensors whose elements all are this from the start
   bool skip_nonfinite = false;
+  std::function<std::chrono::milliseconds(const StepGraph&, const Op&)> delay;   // of an operation, on its lane
+  std::function<void(StepGraph&)> edit_graph;                                     // of each training step, on every rank
   int64_t reload_before = 0;            // before this step all weights are set anew to their initial values, as a load does
   std::string name() const;
 };
@@ -50,6 +54,8 @@ struct Outcome {
   std::vector<bool> updated;                               // by step
   std::string nonfinite;                                   // where, of the last step that was left out
   std::vector<std::string> diverged;                       // buffers whose copies on other ranks differ in the end
+  int64_t gathered = 0;                                    // gathered weights, by step, micro-batch, direction and group, that ranks held against each other
+  std::vector<std::string> gathered_diverged;              // those that differ
   double padding = 0;                                      // largest magnitude in the padding of master weights
 };
 

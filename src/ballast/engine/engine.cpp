@@ -173,6 +173,7 @@ std::string Engine::describe(const Op& op) const {
 
 void Engine::execute(const Op& op, GraphRun& run) {
   if (options_.poison) poison_fresh(op, run);
+  if (options_.before_op) options_.before_op(*run.graph, op);
   switch (op.kind) {
     case OpKind::Compute:
       execute_segment(op, run);

@@ -29,6 +29,8 @@ struct EngineOptions {
 #else
   bool poison = false;
 #endif
+  // Called on the operation's lane before it runs: tests delay operations and look at what they read.
+  std::function<void(const StepGraph&, const Op&)> before_op;
 };
 
 // What one training step needs beside the graph and the tokens.
