@@ -179,6 +179,9 @@ void AttentionOps::attend_cut_backward(Pass& pass, const CutPart& part) {
   for (size_t step = 0; step < steps; ++step) {
     Holding coming;
     if (step + 1 < steps) coming = pass.moves.pass_on(part, role, keys, step + 1, "kv");
+    // Sums travel while this step is computed. The exchange stands ahead of it, so that what arrives has a place of its own: one behind it would be given
+    // the place of the keys at hand, and wait.
+    if (step > 0) sums = pass.moves.pass_on(part, role, sums, step, "gradient.kv");
     const int64_t rows = rows_of(cut, role.stations[step]);
     const Holding mine{role.stations[step],
                        {pass.moves.like("gradient.k.part", kept.qkv[1], rows, DType::Float32), pass.moves.like("gradient.v.part", kept.qkv[2], rows, DType::Float32)}, 0};
@@ -194,8 +197,7 @@ void AttentionOps::attend_cut_backward(Pass& pass, const CutPart& part) {
     pass.moves.push(std::move(op));
     if (step == 0) {
       sums = mine;
-    } else {  // they travelled while this step was computed
-      sums = pass.moves.pass_on(part, role, sums, step, "gradient.kv");
+    } else {
       Op add = pass.moves.op(what::kAdd);
       add.inputs = mine.tensors;
       add.outputs = sums.tensors;
