@@ -12,18 +12,26 @@ namespace ballast {
 
 namespace {
 
-// Whether a search has gone on long enough for this many sequences and ranks.
-bool spent(const BalanceState& state) { return state.work() > 64 * (static_cast<int64_t>(state.items()) + state.ranks()) + 65536; }
+// Least seconds of a division whose `cut` longest sequences are on all ranks: their transfers follow each other on every link.
+double all_over_s(BalanceState& state, size_t cut) {
+  const auto& legal = state.task().members;
+  if (legal.empty() || legal.back() != state.ranks()) return 0;
+  double seconds = 0;
+  for (uint32_t item = 0; item < cut; ++item) seconds += state.ring_link_s(item, state.ranks(), state.task().topology.outermost());
+  return seconds;
+}
 
-// Places all; where tokens find no room, again with ever more of the longest cut, over few ranks or else over all.
-bool fill(BalanceState& state, double limit) {
+// Places all; where tokens find no room, again with ever more of the longest cut, over few ranks or else over all. Gives up where a division that takes
+// `worth` seconds is known and more work or all ranks cannot pay.
+bool fill(BalanceState& state, double limit, double worth) {
   for (const int64_t least : {int64_t{2}, state.ranks()}) {
     size_t more = 1;
     for (size_t cut = 0;; cut = std::min(cut + more, state.items()), more *= 4) {
+      if (std::isfinite(worth) && cut > 0 && (state.spent() || (least > 2 && all_over_s(state, cut) >= worth))) return false;
       state.clear();
       if (state.place(limit, cut, least)) return true;
       if (state.task().quick) return false;
-      if (cut == state.items() || (least == 2 && spent(state))) break;
+      if (cut == state.items() || (least == 2 && state.spent())) break;
     }
   }
   return false;
@@ -50,11 +58,11 @@ std::optional<Balance> balance(const BalanceTask& task, std::span<const SampleRe
     keep(state.result());
   };
   const auto attempt = [&](double limit) {
-    if (fill(state, limit)) improve_and_keep();
+    if (fill(state, limit, best ? best->seconds : std::numeric_limits<double>::infinity())) improve_and_keep();
   };
   attempt(1.005 * state.mean());
   if (!task.quick) {
-    const auto far = [&] { return !best || (best->seconds > 1.01 * best->mean && !spent(state)); };
+    const auto far = [&] { return !best || (best->seconds > 1.01 * best->mean && !state.spent()); };
     if (far()) attempt(std::numeric_limits<double>::infinity());
     // Links or one long sequence hold the step up: cutting the others less costs nothing. The least time that a limit can keep, by halving.
     double low = state.mean();
@@ -68,7 +76,7 @@ std::optional<Balance> balance(const BalanceTask& task, std::span<const SampleRe
     if (best && best->seconds > 1.01 * best->mean && !best->rings.empty()) {   // as fast with fewer cuts?
       const double seconds = best->seconds;
       const size_t rings = best->rings.size();
-      if (fill(state, 0.999 * seconds)) {
+      if (fill(state, 0.999 * seconds, seconds)) {
         improve(state, seconds / state.mean());
         Balance fewer = state.result();
         if (fewer.seconds <= seconds && fewer.rings.size() < rings) best = std::move(fewer);
@@ -80,6 +88,7 @@ std::optional<Balance> balance(const BalanceTask& task, std::span<const SampleRe
     if (task.quick || !best || best->seconds <= 1.02 * best->mean || task.members.empty()) break;
     size_t cut = 0;
     while (cut < state.items() && state.cost(cut) > share * state.mean()) ++cut;
+    if (state.spent() || all_over_s(state, cut) >= best->seconds) break;
     state.clear();
     if (state.place(1.005 * state.mean(), cut, state.ranks())) improve_and_keep();
   }

@@ -11,6 +11,7 @@ constexpr double kGain = 1e-3;     // a change that lowers a rank by less than t
 constexpr double kWider = 5e-3;    // nor is a wider ring for less than this
 constexpr size_t kPartners = 4;    // least loaded ranks to try moves and swaps with
 constexpr size_t kWidest = 16;     // members that a pass adds to a cut at once
+constexpr int64_t kWork = 64;      // ranks and items that it touches, per rank and item of the division
 
 class Improver {
  public:
@@ -20,8 +21,9 @@ class Improver {
 
   int64_t run(double goal) {
     const int64_t most = 4 * state_.ranks() + 64;
+    const int64_t work = state_.work() + kWork * (state_.ranks() + static_cast<int64_t>(state_.items()));
     int64_t changes = 0;
-    while (changes < most) {
+    while (changes < most && state_.work() < work) {
       const auto [time, rank] = *std::prev(order_.end());
       if (time <= goal * state_.mean()) break;
       if (!exchange(rank, kGain) && !cut(rank) && !grow(rank) && !exchange(rank, 1e-9)) break;
@@ -52,6 +54,7 @@ class Improver {
       if (difference <= 0) continue;
       const auto& mine = state_.whole(rank);
       const auto& theirs = state_.whole(partner);
+      state_.add_work(static_cast<int64_t>(mine.size() + theirs.size()));
       const auto consider = [&](int64_t out, int64_t in) {
         const double moved = state_.cost(static_cast<size_t>(out)) - (in < 0 ? 0 : state_.cost(static_cast<size_t>(in)));
         if (moved <= 0 || moved >= difference) return;
@@ -86,6 +89,7 @@ class Improver {
   std::vector<int64_t> lightest(int64_t begin, int64_t size, std::span<const int64_t> without) const {
     std::vector<int64_t> ranks;
     ranks.reserve(static_cast<size_t>(size));
+    state_.add_work(size);
     for (int64_t rank = begin; rank < begin + size; ++rank) {
       if (!std::binary_search(without.begin(), without.end(), rank)) ranks.push_back(rank);
     }
@@ -136,6 +140,7 @@ class Improver {
       ranks.push_back(other);
       const auto members = static_cast<int64_t>(ranks.size());
       if (!std::binary_search(legal.begin(), legal.end(), members)) continue;
+      state_.add_work(members);
       std::vector<int64_t> sorted = ranks;
       std::sort(sorted.begin(), sorted.end());
       const double cost = state_.member_cost(item, members), link = state_.ring_link_s(item, sorted);
@@ -173,6 +178,7 @@ class Improver {
   // Adds lighter ranks to the most expensive ring of the rank.
   bool grow(int64_t rank) {
     size_t found = state_.rings().size();
+    state_.add_work(static_cast<int64_t>(found));
     for (size_t i = 0; i < state_.rings().size(); ++i) {
       const BalanceState::Ring& ring = state_.rings()[i];
       if (!std::binary_search(ring.ranks.begin(), ring.ranks.end(), rank)) continue;

@@ -135,18 +135,27 @@ BalanceState::Candidate BalanceState::find_ring(uint32_t item, int64_t members, 
 
 bool BalanceState::place(double limit, size_t cut, int64_t least) {
   using Entry = std::pair<double, int64_t>;   // load, rank; stale where the load has changed since
-  std::vector<Entry> entries;
-  entries.reserve(4 * load_.size());
-  for (size_t r = 0; r < load_.size(); ++r) entries.emplace_back(load_[r], static_cast<int64_t>(r));
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> light(std::greater<>(), std::move(entries));
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> light;
   std::priority_queue<std::pair<int64_t, int64_t>> parked;   // room, rank: without room for what came last. Lengths only fall
-  work_ += static_cast<int64_t>(samples_.size()) + ranks();
+  bool stale = true;   // `light` and `parked` are to be made anew: large rings change most ranks at once
+  const auto renew = [&] {
+    std::vector<Entry> entries;
+    entries.reserve(4 * load_.size());
+    for (size_t r = 0; r < load_.size(); ++r) entries.emplace_back(load_[r], static_cast<int64_t>(r));
+    light = std::priority_queue<Entry, std::vector<Entry>, std::greater<>>(std::greater<>(), std::move(entries));
+    parked = {};
+    stale = false;
+    work_ += ranks();
+  };
+  work_ += static_cast<int64_t>(samples_.size());
   int64_t failures = 0;   // rings in a row that did not stay below the limit
   for (size_t i = 0; i < samples_.size(); ++i) {
     const auto item = static_cast<uint32_t>(i);
     const int64_t length = samples_[i].length;
     int64_t lightest = -1;
+    if (task_.quick && spent()) return false;
     if (i >= cut && length <= task_.capacity) {
+      if (stale) renew();
       while (!parked.empty() && parked.top().first >= length) {
         const int64_t rank = parked.top().second;
         parked.pop();
@@ -193,7 +202,9 @@ bool BalanceState::place(double limit, size_t cut, int64_t least) {
       continue;
     }
     add_ring(item, std::move(ring.ranks));
-    for (int64_t rank : rings_.back().ranks) light.emplace(load(rank), rank);
+    const auto added = static_cast<int64_t>(rings_.back().ranks.size());
+    stale |= 8 * added > ranks() || static_cast<int64_t>(light.size()) + added > 8 * ranks();
+    if (!stale) for (int64_t rank : rings_.back().ranks) light.emplace(load(rank), rank);
   }
   return true;
 }

@@ -45,7 +45,10 @@ class BalanceState {
   const std::vector<uint32_t>& whole(int64_t rank) const { return whole_[static_cast<size_t>(rank)]; }
   const std::vector<Ring>& rings() const { return rings_; }
   const BalanceTask& task() const { return task_; }
-  int64_t work() const { return work_; }   // ranks and items touched so far: what bounds a search, the same everywhere
+  // Ranks and items touched so far bound a search, so that it ends at the same place everywhere.
+  int64_t work() const { return work_; }
+  void add_work(int64_t touched) { work_ += touched; }
+  bool spent() const { return work_ > kWorkOfEach * (static_cast<int64_t>(items()) + ranks()) + kWork; }
 
   void add_whole(uint32_t item, int64_t rank);
   void remove_whole(uint32_t item, int64_t rank);
@@ -58,6 +61,7 @@ class BalanceState {
   Balance result() const;
 
  private:
+  static constexpr int64_t kWorkOfEach = 16, kWork = 65536;
   void change(int64_t rank, double load, int64_t tokens, double link_s);
   int64_t parts(uint32_t item) const;
   struct Candidate {

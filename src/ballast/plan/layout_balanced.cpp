@@ -19,7 +19,8 @@ namespace {
 
 constexpr double kEven = 1.002;   // times that differ by less are equal
 constexpr double kPoor = 1.03;    // a step that takes longer than this times the least possible is worth a search
-constexpr int64_t kSmall = 1 << 16;   // sequences times ranks up to which everything over all ranks is quick to lay out
+constexpr int64_t kSmall = 1 << 16;   // sequences times ranks up to which everything over all ranks is quick to lay out,
+constexpr int64_t kMedium = 1 << 19;  // and groups of ranks
 
 struct Division {
   std::vector<std::vector<SampleRef>> samples;   // by micro-batch, longest first
@@ -96,11 +97,11 @@ Layout fastest(Layout layout, std::span<const SampleRef> selection, const Layout
   struct Simpler {
     Layout (*lay)(std::span<const SampleRef>, const LayoutLimits&);
     int64_t (*needs)(int64_t, const LayoutLimits&);   // absent: whole sequences
-    bool all;                                         // every sequence on every rank
+    int64_t most = std::numeric_limits<int64_t>::max();   // sequences times ranks
   };
-  for (const Simpler& one : {Simpler{lay_packed, nullptr, false}, {lay_longest_first, nullptr, false}, {lay_hybrid, needs_hybrid, false},
-                             {lay_context_parallel, needs_context_parallel, true}}) {
-    if (one.all && (static_cast<int64_t>(selection.size()) * limits.ranks > kSmall || !may_share(limits, limits.ranks))) continue;
+  for (const Simpler& one : {Simpler{lay_packed, nullptr}, {lay_longest_first, nullptr}, {lay_hybrid, needs_hybrid, kMedium}, {lay_context_parallel, needs_context_parallel, kSmall}}) {
+    if (static_cast<int64_t>(selection.size()) * limits.ranks > one.most) continue;
+    if (one.lay == lay_context_parallel && !may_share(limits, limits.ranks)) continue;
     const bool holds = std::all_of(selection.begin(), selection.end(), [&](const SampleRef& sample) {
       return sample.length <= limits.micro_tokens || (one.needs != nullptr && one.needs(sample.length, limits) <= limits.micro_tokens);
     });
