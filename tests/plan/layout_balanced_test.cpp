@@ -226,7 +226,7 @@ double best_of_all(const BalanceTask& task, const std::vector<SampleRef>& sample
       if (cut.members() > 1 && task.members.empty()) continue;
       cut.level = common_level(cut.ranks, task.topology);
       const double share = static_cast<double>(cut.length) / static_cast<double>(cut.members());
-      const double work = task.limits.cost.attention_s(cut.length, cut.members()) + task.token_s * share, send = sharing_s(task.limits.cost, cut, task.topology);
+      const double work = task.limits.cost.attention_s(cut.length, cut.members()) + task.token_s * share, send = sharing_s(task.limits.cost, cut, task.topology, true);
       const auto change = [&](int sign) {
         bool fits = true;
         for (int64_t member = 0; member < cut.members(); ++member) {

@@ -59,7 +59,7 @@ double BalanceState::ring_link_s(uint32_t item, int64_t members, int level) {
   shape_.ranks.resize(static_cast<size_t>(members));
   shape_.level = level;
   set_team(shape_, task_.limits, task_.topology);
-  return sharing_s(task_.limits.cost, shape_, task_.topology);
+  return sharing_s(task_.limits.cost, shape_, task_.topology, task_.limits.options.route);
 }
 
 double BalanceState::ring_link_s(uint32_t item, std::span<const int64_t> ranks) {

@@ -70,7 +70,7 @@ void set_team(CutSequence& cut, const LayoutLimits& limits, const Topology& topo
   cut.team = 1, cut.keys_across = false;
   if (options.sharing != Sharing::Ring) return;
   if (options.team == 0) {
-    choose_team(cut, limits.cost, topology, options.team_memory_bytes);
+    choose_team(cut, limits.cost, topology, options.team_memory_bytes, options.route);
   } else {
     cut.team = options.team;
     cut.keys_across = options.team > 1 && options.keys_across;
@@ -123,11 +123,9 @@ std::vector<std::vector<SampleRef>> split_by_tokens(std::span<const SampleRef> s
 }
 
 int64_t least_part(int64_t length, const LayoutLimits& limits) {
-  int64_t least = length, possible = 0;   // none is smaller than an even part over the most ranks that may share
-  for (int64_t members = limits.ranks; members > 1 && least > possible; --members) {
-    if (!may_share(limits, members)) continue;
-    if (possible == 0) possible = (length + members - 1) / members;
-    least = std::min(least, largest_part(length, members));
+  int64_t least = length;   // over fewer ranks no part is smaller than an even one
+  for (int64_t members = limits.ranks; members > 1 && least > (length + members - 1) / members; --members) {
+    if (may_share(limits, members)) least = std::min(least, largest_part(length, members));
   }
   return least;
 }

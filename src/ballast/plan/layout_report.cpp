@@ -8,14 +8,28 @@
 
 #include "ballast/plan/layout_parts.h"
 #include "ballast/plan/layout_remap.h"
+#include "ballast/plan/route.h"
 #include "ballast/plan/sharing_cost.h"
 
 namespace ballast {
 
 namespace {
 
+// What a hop that is spread over links sends beside the way across: slices to and from the first ranks of the links.
+void add_slices(const CutSequence& cut, const Topology& topology, int64_t member, int64_t next, const SharingBytes& bytes, std::vector<double>& by_level) {
+  const int64_t from = cut.ranks[static_cast<size_t>(member)], to = cut.ranks[static_cast<size_t>(next)];
+  const int level = topology.common_level(from, to);
+  if (!routing_pays(topology, level)) return;
+  for (const int64_t end : {from, to}) {
+    const std::vector<int64_t> heads = topology.link_heads(end, level);
+    for (const int64_t head : heads) {
+      if (head != end) by_level[static_cast<size_t>(topology.common_level(end, head))] += (bytes.ring - bytes.shift) / static_cast<double>(heads.size());
+    }
+  }
+}
+
 // Bytes of one cut sequence to the levels that its transfers count at.
-void add_sharing_bytes(const CutSequence& cut, const SequenceCost& cost, const Topology& topology, std::vector<double>& by_level) {
+void add_sharing_bytes(const CutSequence& cut, const SequenceCost& cost, const Topology& topology, bool route, std::vector<double>& by_level) {
   const SharingBytes bytes = sharing_bytes(cost, cut);
   const int64_t members = cut.members(), sets = cut.team * cut.team, length = members / std::max<int64_t>(1, sets) * cut.team;
   const auto add = [&](int64_t from, int64_t to, double sent) {
@@ -28,7 +42,9 @@ void add_sharing_bytes(const CutSequence& cut, const SequenceCost& cost, const T
     }
     // Its ring: the same place in every team of its set of consecutive teams.
     const int64_t begin = member / length * length;
-    add(member, cut.sharing == Sharing::Ring ? begin + (member - begin + cut.team) % length : (member + 1) % members, bytes.ring);
+    const int64_t next = cut.sharing == Sharing::Ring ? begin + (member - begin + cut.team) % length : (member + 1) % members;
+    add(member, next, bytes.ring);
+    if (route && cut.sharing == Sharing::Ring) add_slices(cut, topology, member, next, bytes, by_level);
     const int64_t team = member / cut.team * cut.team;
     for (int64_t other = team; other < team + cut.team; ++other) {
       if (cut.team > 1) add(member, other, bytes.team / static_cast<double>(cut.team - 1));
@@ -60,7 +76,7 @@ std::vector<int64_t> zone_boundaries(const LayoutLimits& limits) {
     const auto hidden = [&](int64_t length) {
       cut.length = length;
       set_team(cut, limits, topology);
-      return sharing_s(limits.cost, cut, topology) <= limits.cost.attention_s(length, cut.members());
+      return sharing_s(limits.cost, cut, topology, limits.options.route) <= limits.cost.attention_s(length, cut.members());
     };
     if (!may_share(limits, cut.members()) || cut.members() < 2) {
       from.push_back(cut.members() < 2 ? 1 : -1);
@@ -122,15 +138,16 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
       for (const CutPart& part : batch.cuts) {
         if (part.member < 0) continue;
         const CutSequence& cut = *part.cut;
-        seconds.sharing += sharing_s(cost, cut, topology);
+        const double its = sharing_s(cost, cut, topology, limits.options.route);
+        seconds.sharing += its;
         if (part.member != 0) continue;
         ++report.cut_sequences;
         lengths.push_back(cut.length);
-        add_sharing_bytes(cut, cost, topology, report.sharing_bytes);
+        add_sharing_bytes(cut, cost, topology, limits.options.route, report.sharing_bytes);
         if (cut.level < 0) continue;
         int64_t& shortest = report.shortest_cut[static_cast<size_t>(cut.level)];
         shortest = shortest == 0 ? cut.length : std::min(shortest, cut.length);
-        if (sharing_s(cost, cut, topology) > cost.attention_s(cut.length, cut.members())) exposed[static_cast<size_t>(cut.level)].insert(cut.length);
+        if (its > cost.attention_s(cut.length, cut.members())) exposed[static_cast<size_t>(cut.level)].insert(cut.length);
       }
       for (const Piece& piece : batch.whole_pieces()) {
         report.longest_whole = std::max(report.longest_whole, piece.length);
