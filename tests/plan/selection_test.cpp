@@ -9,6 +9,7 @@
 #include <set>
 
 #include "ballast/base/error.h"
+#include "ballast/plan/layout_policies.h"
 
 namespace ballast {
 namespace {
@@ -163,6 +164,51 @@ TEST(Selection, ResumesExactlyFromAWrittenCursor) {
     }
     EXPECT_EQ(resumed.cursor(), whole.cursor());
   }
+}
+
+TEST(Selection, StepsHoldTheSameSamplesAtEveryWorldSizeAndGoOnAtAnother) {
+  std::vector<int64_t> lengths = ragged(60);
+  for (size_t i = 0; i < lengths.size(); i += 9) lengths[i] = 150 + static_cast<int64_t>(i);
+  const Lengths data({lengths});
+  // Tokens by sample: of a selection, and of what a balanced layout gives all ranks together, for the linear modules and for attention.
+  using Tokens = std::map<uint64_t, int64_t>;
+  const auto selected = [](const Selection& selection) {
+    Tokens tokens;
+    for (const SampleRef& one : selection) tokens[one.sample] += one.length;
+    return tokens;
+  };
+  const auto expect_laid_out = [&](const Selection& selection, int64_t ranks) {
+    const Layout layout = make_layout("balanced", selection, {.ranks = ranks, .micro_tokens = 600 / ranks});
+    Tokens linear, attended;
+    for (const auto& rank : layout.ranks) {
+      for (const MicroBatchLayout& batch : rank) {
+        for (const Piece& piece : batch.pieces) linear[piece.sample] += piece.length;
+        for (const Piece& piece : batch.attention_pieces()) attended[piece.sample] += piece.length;
+      }
+    }
+    EXPECT_EQ(linear, selected(selection)) << ranks << " ranks";
+    EXPECT_EQ(attended, selected(selection)) << ranks << " ranks";
+  };
+  Selector whole(data, 5, 500);
+  Selector before(data, 5, 500);
+  std::vector<Tokens> steps;
+  for (int step = 0; step < 12; ++step) {
+    const Selection selection = whole.next();
+    steps.push_back(selected(selection));
+    for (const int64_t ranks : {1, 2, 3}) expect_laid_out(selection, ranks);
+  }
+  for (size_t step = 0; step < 5; ++step) {
+    const Selection selection = before.next();
+    EXPECT_EQ(selected(selection), steps[step]);
+    expect_laid_out(selection, 2);
+  }
+  Selector after(data, 5, 500, Cursor::parse(before.cursor().json()));
+  for (size_t step = 5; step < steps.size(); ++step) {
+    const Selection selection = after.next();
+    EXPECT_EQ(selected(selection), steps[step]) << "step " << step + 1;
+    expect_laid_out(selection, 3);
+  }
+  EXPECT_EQ(after.cursor(), whole.cursor());
 }
 
 TEST(Selection, SeedsDiffer) {
