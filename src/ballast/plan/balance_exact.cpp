@@ -10,6 +10,7 @@ namespace ballast {
 
 namespace {
 
+constexpr int64_t kMostTried = 100000;   // ranks of choices looked at; then the best so far is taken
 constexpr double kMostDivisions = 6e6;   // more are not tried: 8 sequences with rings over 3 ranks, or whole over 7
 
 struct Choice {
@@ -76,8 +77,9 @@ class Search {
       best_ = std::max(slowest, floor_), best_cut_ = cut, found_ = taken_;
       return;
     }
-    for (size_t c = 0; c < choices_[item].size(); ++c) {
+    for (size_t c = 0; c < choices_[item].size() && tried_ < kMostTried; ++c) {
       const Choice& choice = choices_[item][c];
+      tried_ += static_cast<int64_t>(choice.ranks.size());
       double time = slowest;
       bool fits = true;
       for (size_t i = 0; i < choice.ranks.size(); ++i) {
@@ -111,6 +113,7 @@ class Search {
   std::vector<size_t> taken_, found_;
   double best_ = 0;
   int64_t best_cut_ = 0;
+  int64_t tried_ = 0;
 };
 
 }  // namespace
