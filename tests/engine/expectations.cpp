@@ -40,20 +40,31 @@ const Outcome& reference(const Case& like) {
   return found->second;
 }
 
+// All measures are relative and in fp32: loss and gradient norm of every step; per tensor the norm of the difference over the norm of the first step's
+// gradient, and of what all steps together changed. Seen at most over all layouts: loss 2e-8, norm 1e-7, gradient 1.3e-6, change 2.7e-6.
 void expect_equal_to_reference(const Outcome& got, const Case& c) {
   const Outcome& want = reference(c);
+  ASSERT_EQ(got.gradients.size(), want.gradients.size());
+  for (const auto& [name, values] : want.gradients) {
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      difference += std::pow(static_cast<double>(got.gradients.at(name)[i]) - values[i], 2);
+      size += std::pow(static_cast<double>(values[i]), 2);
+    }
+    EXPECT_LE(std::sqrt(difference), 1e-5 * std::sqrt(size)) << name;
+  }
   ASSERT_EQ(got.losses.size(), want.losses.size());
   for (size_t s = 0; s < want.losses.size(); ++s) {
-    EXPECT_NEAR(got.losses[s], want.losses[s], 2e-6 * want.losses[s]) << "step " << s + 1;
-    EXPECT_NEAR(got.norms[s], want.norms[s], 2e-5 * want.norms[s]) << "step " << s + 1;
+    EXPECT_NEAR(got.losses[s], want.losses[s], 1e-6 * want.losses[s]) << "step " << s + 1;
+    EXPECT_NEAR(got.norms[s], want.norms[s], 1e-5 * want.norms[s]) << "step " << s + 1;
   }
-  EXPECT_NEAR(got.eval_loss, want.eval_loss, 2e-6 * want.eval_loss);
+  EXPECT_NEAR(got.eval_loss, want.eval_loss, 1e-6 * want.eval_loss);
   ASSERT_EQ(got.weights.size(), want.weights.size());
   for (const auto& [name, values] : want.weights) {
     const auto found = got.weights.find(name);
     ASSERT_NE(found, got.weights.end()) << name;
     EXPECT_EQ(got.initial.at(name), want.initial.at(name)) << name;
-    EXPECT_LE(relative_difference(found->second, values, want.initial.at(name)), 5e-5) << name;
+    EXPECT_LE(relative_difference(found->second, values, want.initial.at(name)), 1e-5) << name;
   }
 }
 

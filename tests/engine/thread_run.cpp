@@ -95,6 +95,16 @@ void take_tensors(const ParameterGroup& group, const at::Tensor& flat, std::map<
   }
 }
 
+// A rank's shard of a group's values into the whole tensors.
+void take_shard(const ParameterGroup& group, const Range& shard, const float* values, std::map<std::string, std::vector<float>>& out) {
+  for (const ParameterTensor& tensor : group.tensors) {
+    std::vector<float>& whole = out[tensor.name];
+    whole.resize(static_cast<size_t>(tensor.numel()));
+    const int64_t first = std::max(shard.begin, tensor.offset), last = std::min(shard.begin + shard.count, tensor.offset + tensor.numel());
+    for (int64_t e = first; e < last; ++e) whole[static_cast<size_t>(e - tensor.offset)] = values[e - shard.begin];
+  }
+}
+
 Layout layout_of(const Case& c, const std::vector<SampleRef>& selection, const Topology& topology, int64_t step) {
   const LayoutLimits limits{.ranks = topology.ranks(), .micro_tokens = c.micro_tokens, .topology = topology, .options = c.sequence, .heads = c.model.heads, .kv_heads = c.model.kv_heads};
   if (c.layout != "random") return make_layout(c.layout, selection, limits);
@@ -228,6 +238,13 @@ Outcome run(const Case& c) {
       current = step;
       const StepResult result = engine.train(graph, batches, settings);
       current = 0;
+      for (size_t g = 0; step == 1 && c.optimizer.name == "sgd" && c.optimizer.momentum > 0 && g < recipe.model.groups.size(); ++g) {
+        const std::vector<BufferId>& momentum = engine.memory().state().groups[g].optimizer;
+        if (momentum.empty()) continue;
+        const GroupPlace place = place_group(recipe, g);
+        const std::lock_guard lock(copies_mutex);
+        take_shard(*place.group, place.shard(recipe.topology, static_cast<int64_t>(rank), place.optimizer), engine.memory().tensor(momentum.front()).const_data_ptr<float>(), outcome.gradients);
+      }
       if (rank == 0) {
         outcome.losses.push_back(result.loss);
         outcome.norms.push_back(result.grad_norm);

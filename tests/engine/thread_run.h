@@ -45,6 +45,7 @@ struct Outcome {
   double eval_loss = 0;                                    // after the last step
   std::map<std::string, std::vector<float>> weights;       // by tensor, after the last step
   std::map<std::string, std::vector<float>> initial;
+  std::map<std::string, std::vector<float>> gradients;     // by tensor, of the first step, clipped: what sgd's momentum holds after it; empty without
   std::vector<int64_t> bytes;                              // by level, sum over ranks and steps, as counted
   std::vector<int64_t> planned_bytes;                      // the same from the plan
   int64_t layout_bytes = 0, planned_layout_bytes = 0;      // of rings and remapping, over all levels, ranks and steps
