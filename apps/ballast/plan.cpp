@@ -41,7 +41,6 @@ void add_plan(CLI::App& app, Chosen& chosen) {
       "Before a run", run_plan);
   add_config_source(*verb, options->config);
   verb->add_option("--step", options->step, "Lay out the samples of this step; without it an even step is assumed")
-      ->check(CLI::PositiveNumber)
       ->option_text("N");
   auto limits = std::make_shared<std::vector<std::string>>();
   verb->add_option("--limit", *limits, "Refuse what needs more: memory=8GiB per rank, ranks=16")

@@ -72,7 +72,11 @@ TEST_F(Training, ALayoutIsShownInWordsJsonAndAPicture) {
   EXPECT_EQ(place_.read("layout.svg").substr(0, 4), "<svg");
   const Printed words = run_program(plan, place_.path());
   EXPECT_EQ(words.code, 0);
-  EXPECT_THAT(words.output, HasSubstr("micro-batch 0"));
+  EXPECT_THAT(words.output, ::testing::AllOf(HasSubstr("micro-batch 1\n"), ::testing::Not(HasSubstr("micro-batch 0"))));   // as in the picture
+  const Printed zeroth = run_program({"plan", "c.yaml", "--step", "0"}, place_.path());
+  EXPECT_EQ(zeroth.code, 2);
+  EXPECT_THAT(zeroth.errors, HasSubstr("steps count from 1"));
+  EXPECT_THAT(zeroth.errors, HasSubstr("1 or more"));
 }
 
 TEST_F(Training, BenchesOfLayoutsTakeListsOfLengthsAndRefuseOthers) {

@@ -119,6 +119,12 @@ TEST(RunConfig, OverridesTakeTheFormsOfTheManual) {
                                               std::pair<std::string, std::string>("completion", "answer")));
 }
 
+TEST(RunConfig, RatesOfComputeTakePrefixes) {
+  EXPECT_EQ(read(kExample).data.flops, 1e11);
+  for (const char* text : {"180T", "180000G", "1.8e14", "180e12"}) EXPECT_EQ(read(kExample, {std::string("data.sequence.flops=") + text}).data.flops, 1.8e14) << text;
+  for (const char* text : {"0", "-1", "180X", "T", "1e30"}) EXPECT_THROW(read(kExample, {std::string("data.sequence.flops=") + text}), Error) << text;
+}
+
 TEST(RunConfig, SourcesAndCachesAndRecompute) {
   EXPECT_THAT(read("data: {train: a.txt}").data.train, ElementsAre(RunConfig::Source{"a.txt", 1}));
   const RunConfig mixed = read("data:\n  train:\n    - a.jsonl\n    - {path: b.jsonl, weight: 0.5}\n");

@@ -55,7 +55,7 @@ std::string layout_text(const Layout& layout, const LayoutReport& report, const 
   for (const std::string& note : report.notes) text += "note: " + note + "\n";
   const auto ranks = static_cast<int64_t>(layout.ranks.size());
   for (int64_t m = 0; m < report.micro_batches; ++m) {
-    text += fmt::format("\nmicro-batch {}\n", m);
+    text += fmt::format("\nmicro-batch {}\n", m + 1);
     for (const auto& cut : cuts_of(layout, m)) {
       text += fmt::format("  sequence {:<4} {:>8} tokens  {}: ranks {}\n", cut->order, cut->length, sharing_text(*cut, limits), ranks_text(cut->ranks));
     }

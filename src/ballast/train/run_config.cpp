@@ -160,7 +160,7 @@ void read_data(const Config& config, RunConfig::Data& data) {
   data.sequence.attention_tokens = config.maybe_count("data.sequence.attention_tokens").value_or(0);
   data.sequence.seed = static_cast<uint64_t>(config.count("run.seed"));
   data.curves = config.maybe_text("data.sequence.curves").value_or("");
-  data.flops = config.number("data.sequence.flops");
+  data.flops = static_cast<double>(config.count("data.sequence.flops"));
   const std::string overlong = config.text("data.sequence.overlong");
   data.overlong = overlong == "split"  ? RunConfig::Overlong::Split
                   : overlong == "cut"  ? RunConfig::Overlong::Cut

@@ -67,7 +67,7 @@ std::vector<ConfigKey> keys() {
       {"data.sequence.route", kChoice, "auto", "", {"auto", "never"}, "Spread what a ring sends between nodes over all links of a node where the topology gives several and that is faster."},
       {"data.sequence.attention_tokens", kCount, "", "tokens", {}, "Token slots of a rank's micro-batch in attention where tokens are moved. Default: twice batch.micro_tokens.", false, "", 1, 16777216},
       {"data.sequence.curves", kText, "", "", {}, "File of costs by length, as `ballast doctor --curves` measures them. Default: reckoned from data.sequence.flops and the topology's bandwidths."},
-      {"data.sequence.flops", kNumber, "1e11", "FLOP/s", {}, "Rate of one rank that layouts reckon with where there are no curves.", false, "", 0, {}, true},
+      {"data.sequence.flops", kCount, "100G", "FLOP/s", {}, "Rate of one rank that layouts reckon with where there are no curves, as in 180T.", false, "", 1},
       {"data.sequence.overlong", kChoice, "split", "", {"split", "cut", "drop", "error"}, "What becomes of a record longer than max_tokens: windows, its beginning, nothing, a refusal. Counted and said."},
       {"data.workers", kCount, "0", "threads", {}, "Threads that prepare data; 0: as many as the process may use.", kResume, "", 0, 1024},
 

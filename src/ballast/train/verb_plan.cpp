@@ -26,9 +26,9 @@ namespace {
 // The layout to plan with: of a real step, or full micro-batches.
 Layout planned_layout(const PlanOptions& options, const RunConfig& config, const ModelConfig& model, const Tokenizer* tokenizer, LayoutLimits limits) {
   if (!options.step) return assumed_layout_of(config, model, limits);
+  if (*options.step < 1) throw Error(ErrorKind::Usage, "steps count from 1").at("--step").found(std::to_string(*options.step)).expected("1 or more");
   require(config, {Needs::TrainData});
   if (tokenizer == nullptr) throw Error(ErrorKind::Usage, "--step needs the data, and that a tokenizer").at("data.tokenizer").cure("set data.tokenizer");
-  if (*options.step < 1) throw Error(ErrorKind::Usage, "steps count from 1").at("--step").found(std::to_string(*options.step));
   const auto data = open_data_of(config, DataUse::Train, *tokenizer, model);
   Selector selector(*data, config.run.seed, config.batch.tokens);
   Selection selection;
