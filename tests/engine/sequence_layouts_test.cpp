@@ -137,7 +137,7 @@ TEST(SequenceLayouts, EveryPolicyEqualsOneProcess) {
 }
 
 // Rows whose transfers lose something: bytes and memory as planned, replicas of equal bits, two runs too. What is lost is bounded as on packed layouts
-// (LossyRowsAreBoundedReproducibleAndDoNotDiverge), and the layout adds none of it: packed and laid out differ by less than both may from the exact.
+// (LossyRowsAreBoundedReproducibleAndDoNotDiverge), beside the exact reference.
 TEST(SequenceLayouts, LossyPlacementsLoseNoMoreUnderAnyLayout) {
   const std::vector<std::pair<std::vector<Level>, std::vector<std::string>>> worlds{{{level("node", 3)}, {"zeropp(node)", "topo(node, node)"}},
                                                                                     {{level("pair", 2), level("node", 2)}, {"zeropp(pair)", "topo(pair, node)"}}};
