@@ -205,14 +205,14 @@ TEST(Config, TheResolvedTextReadsBackAndNamesOrigins) {
 TEST(Config, FingerprintsFollowValuesNotTheirWriting) {
   EXPECT_EQ(read("run: {steps: 2k}\n").fingerprint(), read("run: {steps: 2000}\n").fingerprint());
   EXPECT_NE(read("run: {steps: 2k}\n").fingerprint(), read("run: {steps: 2001}\n").fingerprint());
-  const std::vector<std::string> except{"run.steps"};
-  EXPECT_EQ(read("run: {steps: 2k}\n").fingerprint(except), read("").fingerprint(except));
 }
 
 TEST(Config, OnlySomeKeysChangeOnResume) {
   const Config before = read("run: {steps: 100, memory: 1024MiB}\n");
   EXPECT_TRUE(check_resume(before, read("run: {steps: 1e2, memory: 1GiB}\n")).empty());
   EXPECT_THAT(check_resume(before, read("run: {epochs: 3}\n")), ElementsAre("run.steps", "run.epochs"));
+  EXPECT_EQ(read("run: {epochs: 3}\n").resume_fingerprint(), before.resume_fingerprint());
+  EXPECT_NE(read("run: {steps: 100}\n", {"optimizer.lr=3e-4"}).resume_fingerprint(), before.resume_fingerprint());
   try {
     check_resume(before, read("run: {steps: 100}\n", {"optimizer.lr=3e-4"}));
     FAIL();

@@ -50,8 +50,10 @@ class Config {
   std::string write() const;
   // A value in one form for each meaning ("2M" and "2000000" agree); "" if not set.
   std::string canonical(std::string_view path) const;
-  // Equal for equal values whatever their origin; `except`: paths left out (ranks compare theirs at start).
-  uint64_t fingerprint(std::span<const std::string> except = {}) const;
+  // Equal for equal values whatever their origin.
+  uint64_t fingerprint() const;
+  // The same of the keys that may not change on --resume: equal where check_resume has nothing to refuse.
+  uint64_t resume_fingerprint() const;
 
  private:
   struct Value {

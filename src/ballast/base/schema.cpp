@@ -6,6 +6,7 @@
 
 #include "ballast/base/check.h"
 #include "ballast/base/error.h"
+#include "ballast/base/units.h"
 
 namespace ballast {
 
@@ -42,6 +43,21 @@ std::string ConfigKey::bounds() const {
   if (least) return fmt::format("{} {}", above_least ? ">" : ">=", *least);
   if (most) return fmt::format("<= {}", *most);
   return "";
+}
+
+double ConfigKey::number_of(const std::string& scalar) const {
+  switch (type) {
+    case ConfigType::Count:
+      return static_cast<double>(parse_count(scalar));
+    case ConfigType::Bytes:
+      return static_cast<double>(parse_bytes(scalar));
+    case ConfigType::Rate:
+      return parse_rate(scalar);
+    case ConfigType::Time:
+      return parse_time(scalar);
+    default:
+      return parse_number(scalar);
+  }
 }
 
 ConfigSchema::ConfigSchema(std::vector<ConfigSection> sections, std::vector<ConfigKey> keys)

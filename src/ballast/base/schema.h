@@ -39,6 +39,8 @@ struct ConfigKey {
   std::optional<double> least, most;  // inclusive bounds of Count, Number, Bytes, Rate, Time and the items of Numbers
   bool above_least = false;           // `least` itself is excluded
   std::string bounds() const;         // ">= 1", "0 to 1", ""
+  // A scalar of the key's type as a number, in bytes, bytes/s or seconds where it has a unit. Throws Error(Usage) without a place.
+  double number_of(const std::string& scalar) const;
 };
 
 struct ConfigSection {
