@@ -19,6 +19,8 @@ TEST(Cures, WrongFilesAndFoldersSayWhatToDo) {
   place.write("d.jsonl", R"({"text": "a line of text"})" "\n");
   place.write("empty.jsonl", "");
   std::filesystem::create_directories(place.path() / "d");
+  std::filesystem::create_directories(place.path() / "shards");
+  for (const char* file : {"shards/b.bin", "shards/b.idx", "shards/a.bin", "shards/a.idx"}) place.write(file, "");
   place.write("c.yaml", "model: {preset: gpt2-tiny}\ndata: {train: [d.jsonl], sequence: {max_tokens: 32}}\nbatch: {tokens: 32}\ntrain: {steps: 1}\n");
   place.write("m.yaml", "model: {path: d}\ndata: {train: [d.jsonl]}\nbatch: {tokens: 32}\ntrain: {steps: 1}\n");
   struct Row {
@@ -28,6 +30,8 @@ TEST(Cures, WrongFilesAndFoldersSayWhatToDo) {
   };
   const std::string tokenizer = "data.tokenizer=" + qwen;
   const std::vector<Row> rows{{{"validate", "c.yaml", tokenizer, "data.train=[empty.jsonl]"}, 3, "empty.jsonl", "make the file again"},
+                              {{"validate", "c.yaml", tokenizer, "data.train=[shards]"}, 3, "shards\n", "name its files in data.train or data.eval: [shards/a.bin, shards/b.bin]"},
+                              {{"validate", "c.yaml", tokenizer, "data.train=[d]"}, 3, "d\n", "check the path"},
                               {{"validate", "c.yaml", "data.tokenizer=d"}, 3, "d\n", "set data.tokenizer"},
                               {{"validate", "m.yaml", tokenizer}, 3, "d/config.json", "check the path"},
                               {{"train", "c.yaml", tokenizer, "run.dir=/proc/x/y"}, 8, "run.dir", "choose a run.dir"},

@@ -237,7 +237,7 @@ TEST_F(Folder, RankFilesByName) {
   write("mine.llama3.tiktoken", small_ranks());
   EXPECT_EQ(load_tokenizer(path_)->encode("abc"), (std::vector<int32_t>{257}));
   write("other.tiktoken", small_ranks());
-  expect_error([&] { load_tokenizer(path_); }, ErrorKind::Data, {"more than one rank file", "other.tiktoken"});
+  expect_error([&] { load_tokenizer(path_); }, ErrorKind::Data, {"more than one rank file", "mine.llama3.tiktoken, other.tiktoken", "set data.tokenizer to one of the files, as in data.tokenizer=", "/mine.llama3.tiktoken"});
   expect_error([&] { load_tokenizer(path_ / "other.tiktoken"); }, ErrorKind::Usage, {"'other'"});
   write("tokenizer.model", small_ranks());
   expect_error([&] { load_tokenizer(path_ / "tokenizer.model"); }, ErrorKind::CorruptFile, {"258 tokens", "128000"});

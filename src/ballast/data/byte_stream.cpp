@@ -6,6 +6,9 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -155,6 +158,18 @@ bool ends_with(const std::string& text, const char* ending) {
   return text.size() > n && text.compare(text.size() - n, n, ending) == 0;
 }
 
+// Of a folder that was given as a data file: its plain files, sorted; the index of a Megatron pair goes with its .bin.
+std::vector<std::string> files_to_name(const std::string& folder) {
+  std::vector<std::string> files;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator it(folder, ignored), end; !ignored && it != end && files.size() < 1000; it.increment(ignored)) {
+    const std::string name = it->path().filename().string();
+    if (it->is_regular_file(ignored) && !name.starts_with('.') && !ends_with(name, ".idx")) files.push_back(it->path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 }  // namespace
 
 std::string without_compression(const std::string& path) {
@@ -181,11 +196,16 @@ int64_t input_file_bytes(const std::string& path) {
         .cure(near.empty() ? "check data.train and data.eval; relative paths start at the working folder"
                            : "did you mean '" + near + "'?");
   }
-  if (!S_ISREG(info.st_mode))
-    throw Error(ErrorKind::Data,
-                S_ISDIR(info.st_mode) ? "the data path is a folder" : "the data path is no regular file")
+  if (S_ISDIR(info.st_mode)) {
+    const std::vector<std::string> files = files_to_name(path);
+    throw Error(ErrorKind::Data, "the data path is a folder")
         .at(path)
-        .cure("name the files in it");
+        .found(files.empty() ? "no file that could be data" : fmt::format("{} file{}", files.size(), files.size() == 1 ? "" : "s"))
+        .cure(files.empty() ? "check the path"
+                            : fmt::format("name its files in data.train or data.eval: [{}{}]",
+                                          fmt::join(files.begin(), files.begin() + std::min<std::ptrdiff_t>(3, std::ssize(files)), ", "), files.size() > 3 ? ", ..." : ""));
+  }
+  if (!S_ISREG(info.st_mode)) throw Error(ErrorKind::Data, "the data path is no regular file").at(path).cure("name the files to read");
   if (info.st_size == 0)
     throw Error(ErrorKind::Data, "the data file is empty")
         .at(path)

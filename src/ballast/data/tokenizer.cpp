@@ -107,10 +107,13 @@ std::shared_ptr<const Tokenizer> load_folder(const fs::path& folder) {
   const Files ranks = rank_files(folder);
   if (ranks.size() == 1) return load_tiktoken(ranks[0], tokenizer_files(folder));
   if (ranks.size() > 1) {
+    std::string names;
+    for (const fs::path& file : ranks) names += (names.empty() ? "" : ", ") + file.filename().string();
     throw Error(ErrorKind::Data, "the folder has more than one rank file")
         .at(folder.string())
-        .found(ranks[0].filename().string() + ", " + ranks[1].filename().string())
-        .cure("give one of the files as the tokenizer");
+        .found(names)
+        .expected("one tokenizer")
+        .cure("set data.tokenizer to one of the files, as in data.tokenizer=" + ranks[0].string());
   }
   throw Error(ErrorKind::Data, "the folder has no tokenizer")
       .at(folder.string())
