@@ -94,9 +94,9 @@ Json final_figures(const std::vector<StepMetrics>& steps, const std::vector<Eval
   }
   const EvalMetrics* best = nullptr;
   for (const EvalMetrics& eval : evaluations)
-    if (std::isfinite(eval.eval_loss) && (!best || eval.eval_loss < best->eval_loss)) best = &eval;
+    if (eval.best) best = &eval;   // the last that was the lowest so far, by the figures that choose the best checkpoint
   if (best) {
-    figures["best_eval_loss"] = best->eval_loss;
+    figures["best_eval_loss"] = number(best->eval_loss);
     figures["best_eval_step"] = best->step;
     figures["perplexity"] = number(std::exp(best->eval_loss));
   }
