@@ -131,11 +131,16 @@
   };
   const drawTimeline = () => {
     const kernels = t.kernels.map((k) => k.what);
-    const stroke = (what) => 'var(--c' + (Math.max(0, kernels.indexOf(what)) % 8) + ')';
+    // Eight colours for the kernels that took longest, darker (on dark pages lighter) ones for the others.
+    const stroke = (what) => {
+      const i = Math.max(0, kernels.indexOf(what)), plain = 'var(--c' + (i % 8) + ')';
+      return i < 8 ? plain : 'color-mix(in srgb, ' + plain + ' 55%, var(--ink))';
+    };
     const ranks = [...new Set(t.use.map((u) => u.rank))].sort((a, b) => a - b);
     const drawn = ranks.slice(0, 8);
     const section = $('timeline');
     section.append(make('h3', {}, 'Timeline of ' + (t.first_step === t.last_step ? 'step ' + t.last_step : 'steps ' + t.first_step + '–' + t.last_step)));
+    section.append(make('p', { class: 'hint' }, 'Every single operation is in trace.json beside this page: open it in ui.perfetto.dev or chrome://tracing.'));
     if (t.dropped_records > 0) $('notes').append(make('li', {}, t.dropped_records + ' operations did not fit into the trace and are missing from the timeline.'));
     if (!t.use.length) { section.append(make('div', { class: 'empty' }, 'The trace holds no operation.')); return; }
 
