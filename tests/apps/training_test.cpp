@@ -158,6 +158,41 @@ TEST_F(Training, ADamagedCheckpointIsNotUsedAndSaid) {
   EXPECT_THAT(resumed.errors, HasSubstr("resumed from runs/a/checkpoints/step-00000003"));
 }
 
+// A run that ends before its first checkpoint: what starts it again with --resume, as torchrun's restarts do, gets the run that it would have been.
+TEST_F(Training, ARunWithoutACheckpointStartsAgainByResume) {
+  ASSERT_EQ(train("runs/whole", {"--ranks", "2"}).code, 0);
+  const Printed fault = train("runs/a", {"--ranks", "2", "checkpoint.every=0", "optimizer.clip=0", "optimizer.lr=1e30"});
+  EXPECT_EQ(fault.code, 7) << fault.errors;
+  EXPECT_GT(steps_of(place_, "runs/a").size(), 0u);
+  EXPECT_FALSE(std::filesystem::exists(place_.path() / "runs/a/checkpoints/step-00000001"));
+  const Printed refused = train("runs/a", {"--ranks", "2"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.errors, HasSubstr("a run that ended before its first checkpoint"));
+  EXPECT_THAT(refused.errors, HasSubstr("or start it again from step 0 by --resume"));
+  const Printed resumed = train("runs/a", {"--ranks", "2", "--resume"});
+  ASSERT_EQ(resumed.code, 0) << resumed.errors;
+  const size_t said = resumed.errors.find("--resume: runs/a has no checkpoint yet; the run starts again from step 0");
+  EXPECT_NE(said, std::string::npos) << resumed.errors;
+  EXPECT_EQ(resumed.errors.find("has no checkpoint yet", said + 40), std::string::npos) << resumed.errors;
+  EXPECT_EQ(losses_of(place_, "runs/a"), losses_of(place_, "runs/whole"));
+  EXPECT_EQ(place_.read("runs/a/checkpoints/step-00000006/model/model.safetensors"), place_.read("runs/whole/checkpoints/step-00000006/model/model.safetensors"));
+  // Killed before its metrics: only the configuration is there.
+  std::filesystem::create_directories(place_.path() / "runs/b");
+  place_.write("runs/b/config.yaml", place_.read("runs/whole/config.yaml"));
+  EXPECT_EQ(train("runs/b", {"--ranks", "2"}).code, 2);
+  const Printed early = train("runs/b", {"--ranks", "2", "--resume"});
+  ASSERT_EQ(early.code, 0) << early.errors;
+  EXPECT_EQ(losses_of(place_, "runs/b"), losses_of(place_, "runs/whole"));
+  // Without its configuration nothing is known of it.
+  std::filesystem::create_directories(place_.path() / "runs/c");
+  place_.write("runs/c/metrics.jsonl", "");
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, std::vector<std::string>{"--resume"}}) {
+    const Printed lost = train("runs/c", more);
+    EXPECT_EQ(lost.code, 2);
+    EXPECT_THAT(lost.errors, HasSubstr("remove this")) << lost.errors;
+  }
+}
+
 TEST_F(Training, WhatAllRanksRefuseIsSaidOnce) {
   ASSERT_EQ(train("runs/a", {"--ranks", "2"}).code, 0);
   for (const auto& folder : std::filesystem::directory_iterator(place_.path() / "runs/a/checkpoints"))

@@ -7,6 +7,7 @@
 
 #include "ballast/base/error.h"
 #include "ballast/base/log.h"
+#include "ballast/checkpoint/checkpoint.h"
 
 namespace ballast {
 
@@ -27,10 +28,12 @@ void check_run_folder(const RunConfig& config, bool resume) {
   if (resume) {
     // The metrics may be lost: checkpoints and configuration are what a run goes on from.
     if (!std::filesystem::exists(path / kConfigFile)) {
-      const bool has_checkpoints = std::filesystem::exists(path / "checkpoints");
-      throw Error(ErrorKind::Usage, has_checkpoints ? "--resume: the run has lost its config.yaml" : "--resume: there is no run to go on with")
+      const bool has_checkpoints = std::filesystem::exists(path / "checkpoints"), has_metrics = std::filesystem::exists(path / "metrics.jsonl");
+      throw Error(ErrorKind::Usage, has_checkpoints || has_metrics ? "--resume: the run has lost its config.yaml" : "--resume: there is no run to go on with")
           .at(path.string())
-          .cure(has_checkpoints ? "start a new run from model.path: the model folder of its newest checkpoint" : "leave --resume away to start one");
+          .cure(has_checkpoints ? "start a new run from model.path: the model folder of its newest checkpoint"
+                : has_metrics   ? "start a new run in another folder, or remove this one first"
+                                : "leave --resume away to start one");
     }
     check_resume(config_of_run(path).source, config.source);
     return;
@@ -38,7 +41,13 @@ void check_run_folder(const RunConfig& config, bool resume) {
   std::error_code ignored;
   if (std::filesystem::exists(path / kConfigFile, ignored) || std::filesystem::exists(path / "metrics.jsonl", ignored) ||
       std::filesystem::exists(path / "checkpoints", ignored)) {
-    throw Error(ErrorKind::Usage, "the run folder holds a run already").at(path.string()).cure("choose another run.dir, or go on with it by --resume");
+    const bool resumable = std::filesystem::exists(path / kConfigFile, ignored), saved = !checkpoint_steps(path).empty();
+    throw Error(ErrorKind::Usage, "the run folder holds a run already")
+        .at(path.string())
+        .found(saved ? fmt::format("checkpoints up to step {}", checkpoint_steps(path).back()) : "a run that ended before its first checkpoint")
+        .cure(!resumable ? "choose another run.dir, or remove this folder first"
+              : saved    ? "choose another run.dir, or go on with it by --resume"
+                         : "choose another run.dir, or start it again from step 0 by --resume");
   }
 }
 
@@ -60,11 +69,10 @@ RunFolder::RunFolder(const RunConfig& config, std::optional<int64_t> resumed_ste
     const auto shown = [](const std::string& value) { return value.empty() ? "not set" : value; };
     for (const std::string& key : check_resume(before, config.source))
       log_info("resumed with another {}: {} instead of {}", key, shown(config.source.canonical(key)), shown(before.canonical(key)));
-    metrics_ = std::make_unique<MetricsWriter>(path_ / "metrics.jsonl", *resumed_step);
-  } else {
-    metrics_ = std::make_unique<MetricsWriter>(path_ / "metrics.jsonl");
   }
+  // The configuration comes first: with it --resume takes up a run that ended at any moment after.
   write_aside(path_ / kConfigFile, config.source.write());
+  metrics_ = resumed_step ? std::make_unique<MetricsWriter>(path_ / "metrics.jsonl", *resumed_step) : std::make_unique<MetricsWriter>(path_ / "metrics.jsonl");
   open_log_file(path_ / "log.txt");
   if (config.run.tensorboard) tensorboard_ = std::make_unique<TensorBoardWriter>(path_ / "tensorboard", metrics_->kept());
 }

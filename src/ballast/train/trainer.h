@@ -40,7 +40,7 @@ class Trainer {
   void agree();
   void print_banner(const PlanSummary& assumed, const Layout& assumed_layout);
   void write_environment();
-  CheckpointHandle checkpoint_to_resume();
+  std::optional<CheckpointHandle> checkpoint_to_resume();
   void restore(const CheckpointHandle& checkpoint);
   int64_t layout_bytes() const;                               // sent so far, over all levels
   bool train_step(PlannedStep step, double step_began);      // true: stop after this step
