@@ -9,12 +9,19 @@
 #include <stdexcept>
 #include <string>
 
+#include "tests/apps/tiny_run.h"
+
 namespace ballast {
 namespace {
 
-using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::losses_of;
+using testing::program_path;
+using testing::steps_of;
+using testing::Workplace;
+using testing::write_tiny_run;
 
 struct Shell {
   int code;
@@ -42,7 +49,7 @@ std::string obstacle(const std::string& options = "") {
   return check.text.substr(0, check.text.find('\n'));
 }
 
-class Netlab : public testing::Test {
+class Netlab : public ::testing::Test {
  protected:
   void SetUp() override {
     const std::string reason = obstacle();
@@ -150,6 +157,31 @@ TEST_F(Netlab, RefusesADelayWhereTheKernelHasNoNetem) {
     EXPECT_EQ(shell.code, 8) << shell.text;
     EXPECT_THAT(shell.text, HasSubstr("no netem"));
   }
+}
+
+// A topology that says "a node has 4 ranks" on two hosts of two: the run goes on as the topology says, all bytes at its one level, and rank 0 says
+// what the hosts are. With that topology nothing is said, and a level of its own counts what crosses.
+TEST_F(Netlab, ATopologyThatTheHostsDoNotFitIsToldByRankZero) {
+  const Workplace place;
+  write_tiny_run(place);
+  const auto train = [&](const std::string& run, const std::string& topology, const std::string& placement) {
+    return bash("cd " + place.path().string() + " && \"$netlab\" run --nodes 2 --ranks-per-node 2 --threads 1 -- " + program_path() + " train c.yaml run.dir=" + run +
+                " train.steps=2 train.threads=1 \"topology=" + topology + "\" \"placement=" + placement + "\"");
+  };
+  const Shell wrong = train("wrong", "{node: 4}", "zero3");
+  ASSERT_EQ(wrong.code, 0) << wrong.text;
+  EXPECT_THAT(wrong.text, HasSubstr("level 'node' of the topology crosses hosts: its unit has 4 ranks, the 2 hosts 2 on each"));
+  EXPECT_THAT(wrong.text, HasSubstr("the hosts are topology={node: 2, cluster: 2}"));
+  EXPECT_THAT(wrong.text.substr(wrong.text.find("crosses hosts") + 1), Not(HasSubstr("crosses hosts")));   // by one rank, once
+  const Shell right = train("right", "{node: 2, cluster: 2}", "hpz(node)");
+  ASSERT_EQ(right.code, 0) << right.text;
+  EXPECT_THAT(right.text, Not(HasSubstr("crosses hosts")));
+  const auto bytes = [&](const char* run) { return steps_of(place, run).at(1).at("bytes"); };
+  EXPECT_EQ(bytes("wrong").size(), 1u);
+  ASSERT_EQ(bytes("right").size(), 2u);
+  // Three movements of zero3, one of which stays within a node.
+  EXPECT_LT(bytes("right").at("cluster").get<int64_t>(), bytes("wrong").at("node").get<int64_t>());
+  EXPECT_EQ(losses_of(place, "right").size(), 2u);
 }
 
 TEST(NetlabUsage, RefusesNonsense) {
