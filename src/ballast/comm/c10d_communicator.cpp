@@ -174,7 +174,7 @@ void C10dCommunicator::refuse(const Failure& failure, const Purpose& purpose) co
                                                  purpose.what, purpose.sequence))
         .at(fmt::format("rank {} of {}, {}", rank_, size_, name()))
         .found(fmt::format("{} (said by rank {})", failure.reason, failure.told_by))
-        .cure("if it was only slow, raise the deadline");
+        .cure("if it was only slow, raise the deadline, train.timeout");
   }
   const std::string said = failure.told_by == rank_ || failure.told_by == failure.rank
                                ? ""
@@ -183,7 +183,7 @@ void C10dCommunicator::refuse(const Failure& failure, const Purpose& purpose) co
               fmt::format("{} is lost to rank {} in '{}' (sequence {})", who, rank_, purpose.what, purpose.sequence))
       .at(fmt::format("rank {} of {}, {}", rank_, size_, name()))
       .found(failure.reason + said)
-      .cure(fmt::format("see the messages of {}; if it was only slow, raise the deadline", who));
+      .cure(fmt::format("see the messages of {}; if it was only slow, raise the deadline, train.timeout", who));
 }
 
 void C10dCommunicator::interrupt() {

@@ -123,7 +123,7 @@ std::vector<std::string> hear_all(c10d::Store& store, const FailureChannel& watc
                                                    static_cast<double>(deadline.count()) * 1e-3))
           .at(fmt::format("rank {} of {}, rendezvous at {}:{}", membership.rank, membership.ranks, membership.master,
                           membership.port))
-          .cure("see the messages of the missing rank; if it only starts slowly, raise the deadline");
+          .cure("see the messages of the missing rank; if it only starts slowly, raise the deadline, train.timeout");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

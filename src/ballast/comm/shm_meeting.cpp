@@ -205,7 +205,7 @@ class Meeting {
     if (Clock::now() < until_) return;
     throw Error(ErrorKind::PeerLost, fmt::format("rank {} is lost to rank {} while meeting", peer, rank_))
         .found(fmt::format("no shared memory from it within {} s", static_cast<double>(deadline_.count()) * 1e-3))
-        .cure("see the messages of that rank; if it was only slow, raise the deadline");
+        .cure("see the messages of that rank; if it was only slow, raise the deadline, train.timeout");
   }
 
   template <class Peer>
