@@ -113,6 +113,40 @@ TEST_P(CollectivesTest, GatherFillsEveryPart) {
   }
 }
 
+// Parts of any sizes, some of them empty: every byte comes to where its bounds say, and only those of other members are sent.
+TEST(Collectives, PartsOfUnequalSizes) {
+  for (const int64_t ranks : {1, 2, 3, 5}) {
+    std::vector<int64_t> members(static_cast<size_t>(ranks));
+    std::iota(members.begin(), members.end(), 0);
+    for (const int64_t empty : {int64_t{-1}, int64_t{0}, ranks - 1}) {
+      std::vector<int64_t> bounds{0};
+      for (int64_t j = 0; j < ranks; ++j) bounds.push_back(bounds.back() + (j == empty ? 0 : 3000 * (j + 1) + 7));
+      const auto size_of_part = [&](int64_t j) { return bounds[static_cast<size_t>(j) + 1] - bounds[static_cast<size_t>(j)]; };
+      const auto byte = [](int64_t from, int64_t at) { return static_cast<char>(from * 31 + at * 7 + 1); };
+      const auto errors = errors_of_ranks(Topology::flat(ranks), [&](Communicator& communicator) {
+        const int64_t rank = communicator.rank(), own = size_of_part(rank);
+        std::vector<char> buffer(static_cast<size_t>(bounds.back()), 0);
+        for (int64_t i = bounds[static_cast<size_t>(rank)]; i < bounds[static_cast<size_t>(rank) + 1]; ++i) buffer[static_cast<size_t>(i)] = byte(rank, i);
+        gather(communicator, {members, rank, 3, {"gather", 1}}, buffer.data(), bounds);
+        for (int64_t j = 0; j < ranks; ++j) {
+          for (int64_t i = bounds[static_cast<size_t>(j)]; i < bounds[static_cast<size_t>(j) + 1]; ++i) ASSERT_EQ(buffer[static_cast<size_t>(i)], byte(j, i)) << i;
+        }
+        EXPECT_EQ(communicator.bytes_sent(), std::vector<int64_t>{(ranks - 1) * own});
+        for (int64_t i = 0; i < bounds.back(); ++i) buffer[static_cast<size_t>(i)] = byte(rank, i);
+        std::vector<char> arrived(static_cast<size_t>((ranks - 1) * own));
+        swap(communicator, {members, rank, 4, {"swap", 2}}, buffer.data(), bounds, arrived.data());
+        for (int64_t j = 0; j < ranks; ++j) {
+          for (int64_t i = 0; j != rank && i < own; ++i) {
+            ASSERT_EQ(arrived[static_cast<size_t>(swap_slot(j, rank, ranks) * own + i)], byte(j, bounds[static_cast<size_t>(rank)] + i)) << "from " << j;
+          }
+        }
+        EXPECT_EQ(communicator.bytes_sent(), std::vector<int64_t>{(ranks - 1) * own + bounds.back() - own});
+      });
+      for (const std::string& error : errors) ASSERT_EQ(error, "") << ranks << " ranks, part " << empty << " empty";
+    }
+  }
+}
+
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const int64_t ranks : {1, 2, 3, 4, 5, 8}) {

@@ -48,22 +48,29 @@ int64_t trained_targets(const std::vector<SampleRef>& samples) {
   return count;
 }
 
+std::vector<int64_t> ids_of(const MicroBatchLayout& layout, int64_t vocab) {
+  std::vector<int64_t> ids;
+  for (const Piece& piece : layout.pieces) {
+    for (int64_t t = 0; t < piece.length + piece.padding; ++t) ids.push_back(t < piece.length ? token_of(piece.sample, piece.begin + t, vocab) : 0);
+  }
+  return ids;
+}
+
 MicroBatch batch_of(const MicroBatchLayout& layout, int64_t vocab) {
   MicroBatch batch;
-  std::vector<int64_t> ids, positions, targets;
+  std::vector<int64_t> positions, targets;
   batch.starts.push_back(0);
   for (const Piece& piece : layout.pieces) {
     for (int64_t t = 0; t < piece.length + piece.padding; ++t) {
       const bool real = t < piece.length;
       const int64_t position = piece.begin + t;
-      ids.push_back(real ? token_of(piece.sample, position, vocab) : 0);
       positions.push_back(position);
       targets.push_back(real && trained(piece.sample, position) ? token_of(piece.sample, position + 1, vocab) : -1);
     }
-    batch.starts.push_back(static_cast<int64_t>(ids.size()));
+    batch.starts.push_back(static_cast<int64_t>(positions.size()));
     batch.sample_keys.push_back(piece.sample);
   }
-  batch.ids = at::tensor(ids, at::kLong);
+  batch.ids = at::tensor(ids_of(layout, vocab), at::kLong);
   batch.positions = at::tensor(positions, at::kLong);
   batch.targets = at::tensor(targets, at::kLong);
   return batch;
@@ -107,6 +114,14 @@ void take_shard(const ParameterGroup& group, const Range& shard, const float* va
 
 Layout layout_of(const Case& c, const std::vector<SampleRef>& selection, const Topology& topology, int64_t step) {
   const LayoutLimits limits{.ranks = topology.ranks(), .micro_tokens = c.micro_tokens, .topology = topology, .options = c.sequence, .heads = c.model.heads, .kv_heads = c.model.kv_heads};
+  if (c.empty_ends) {
+    Layout layout = make_layout(c.layout, selection, limits);
+    for (auto& batches : layout.ranks) {
+      batches.insert(batches.begin(), MicroBatchLayout{});
+      batches.emplace_back();
+    }
+    return layout;
+  }
   if (c.layout != "random") return make_layout(c.layout, selection, limits);
   Layout layout = random_layout(selection, limits, c.seed * 1000 + static_cast<uint64_t>(step));
   route_rings(layout, topology);
@@ -180,6 +195,7 @@ Outcome run(const Case& c) {
     Communicator& communicator = *communicators[rank];
     Engine* running = nullptr;
     int64_t current = 0;   // the training step, 0 outside of one
+    TableSplit table;      // of that step
     const auto before_op = [&](const StepGraph& graph, const Op& op) {
       if (c.delay) std::this_thread::sleep_for(c.delay(graph, op));
       if (op.kind != OpKind::Compute || current == 0) return;
@@ -190,10 +206,23 @@ Outcome run(const Case& c) {
         const std::string_view bytes(static_cast<const char*>(values.data_ptr()), values.nbytes());
         const bool backward = op.what == what::kBackward || op.what == what::kRecompute;
         const std::string key = fmt::format("{} step {} micro-batch {} {}", name, current, op.micro_batch, backward ? "backward" : "forward");
-        const std::lock_guard lock(copies_mutex);
-        const auto [found, fresh] = gathered.try_emplace(key, std::hash<std::string_view>{}(bytes), rank);
-        if (!fresh && found->second.second != rank) ++outcome.gathered;
-        if (!fresh && found->second.first != std::hash<std::string_view>{}(bytes)) outcome.gathered_diverged.push_back(fmt::format("{} on rank {}", key, rank));
+        const auto watch = [&](const std::string& what, size_t hash) {
+          const std::lock_guard lock(copies_mutex);
+          const auto [found, fresh] = gathered.try_emplace(what, hash, rank);
+          if (!fresh && found->second.second != rank) ++outcome.gathered;
+          if (!fresh && found->second.first != hash) outcome.gathered_diverged.push_back(fmt::format("{} on rank {}", what, rank));
+        };
+        // Of a table that is refreshed in two parts the embedding has, and reads, the rows of tokens only.
+        if (table.refresh && op.micro_batch == 0 && name == "gathered." + recipe.model.groups[*table.group].name) {
+          size_t hash = 0;
+          const auto width = static_cast<int64_t>(values.element_size());
+          table.refresh->hot->visit(0, values.numel(), [&](int64_t first, int64_t count) {
+            hash = hash * 31 + std::hash<std::string_view>{}(bytes.substr(static_cast<size_t>(first * width), static_cast<size_t>(count * width)));
+          });
+          watch(key + ", rows of tokens", hash);
+          if (recipe.model.segments[static_cast<size_t>(op.segment)].kind == SegmentKind::Embedding) continue;
+        }
+        watch(key, std::hash<std::string_view>{}(bytes));
       }
     };
     Engine engine(recipe, communicator, {c.seed, 1, c.optimizer, true, before_op});
@@ -223,7 +252,8 @@ Outcome run(const Case& c) {
       const std::vector<SampleRef> selection = selection_of(c, step);
       const Layout layout = layout_of(c, selection, recipe.topology, step);
       const auto& mine = layout.ranks[rank];
-      StepGraph graph = build_step(recipe, static_cast<int64_t>(rank), mine, Work::Train);
+      const StepTokens tokens = step_tokens(layout, [&c](const MicroBatchLayout& batch) { return ids_of(batch, c.model.vocab_size); });
+      StepGraph graph = build_step(recipe, static_cast<int64_t>(rank), mine, Work::Train, c.split_table ? &tokens : nullptr);
       if (c.edit_graph) c.edit_graph(graph);
       activations = std::max(activations, graph.activation_bytes);
       buffers = std::max(buffers, graph.buffer_bytes);
@@ -236,6 +266,7 @@ Outcome run(const Case& c) {
       settings.skip_nonfinite = c.skip_nonfinite;
       settings.trained_targets = trained_targets(selection);
       current = step;
+      if (c.split_table) table = split_table(recipe, tokens);
       const StepResult result = engine.train(graph, batches, settings);
       current = 0;
       for (size_t g = 0; step == 1 && c.optimizer.name == "sgd" && c.optimizer.momentum > 0 && g < recipe.model.groups.size(); ++g) {

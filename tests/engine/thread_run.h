@@ -23,7 +23,7 @@ struct Case {
   int64_t longest = 31;                 // lengths are 1..longest
   int64_t giant = 0;                    // if not 0: the length of each step's first sample
   int64_t recompute_every = 0;
-  int64_t prefetch = 1;
+  int64_t prefetch = 2;
   DType compute = DType::Float32;
   OptimizerSpec optimizer{.name = "sgd", .momentum = 0.9};
   double lr = 0.05, clip = 1.0;
@@ -36,6 +36,8 @@ struct Case {
   bool skip_nonfinite = false;
   std::function<std::chrono::milliseconds(const StepGraph&, const Op&)> delay;   // of an operation, on its lane
   std::function<void(StepGraph&)> edit_graph;                                     // of each training step, on every rank
+  bool split_table = true;              // the token table travels in two parts
+  bool empty_ends = false;              // no rank has a token in the first micro-batch, nor in the last
   int64_t reload_before = 0;            // before this step all weights are set anew to their initial values, as a load does
   std::string name() const;
 };

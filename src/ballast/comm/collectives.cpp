@@ -28,16 +28,29 @@ void for_others(const Hop& hop, Each&& each) {
   for (int64_t k = 1; k < members; ++k) each((hop.index + k) % members, (hop.index + members - k) % members);
 }
 
+std::vector<int64_t> equal_bounds(const Hop& hop, int64_t part_bytes) {
+  std::vector<int64_t> bounds;
+  for (size_t j = 0; j <= hop.members.size(); ++j) bounds.push_back(static_cast<int64_t>(j) * part_bytes);
+  return bounds;
+}
+
 }  // namespace
 
 void gather(Communicator& communicator, const Hop& hop, void* buffer, int64_t part_bytes) {
+  gather(communicator, hop, buffer, equal_bounds(hop, part_bytes));
+}
+
+void gather(Communicator& communicator, const Hop& hop, void* buffer, std::span<const int64_t> bounds) {
   check_hop(communicator, hop);
+  BALLAST_CHECK(bounds.size() == hop.members.size() + 1, "{} bounds for {} parts in '{}'", bounds.size(), hop.members.size(), hop.purpose.what);
   char* const parts = static_cast<char*>(buffer);
+  const auto begin = [&](int64_t member) { return parts + bounds[static_cast<size_t>(member)]; };
+  const auto bytes = [&](int64_t member) { return bounds[static_cast<size_t>(member) + 1] - bounds[static_cast<size_t>(member)]; };
   std::vector<Send> sends;
   std::vector<Receive> receives;
   for_others(hop, [&](int64_t to, int64_t from) {
-    sends.push_back({hop.members[static_cast<size_t>(to)], parts + hop.index * part_bytes, part_bytes});
-    receives.push_back({hop.members[static_cast<size_t>(from)], parts + from * part_bytes, part_bytes});
+    sends.push_back({hop.members[static_cast<size_t>(to)], begin(hop.index), bytes(hop.index)});
+    receives.push_back({hop.members[static_cast<size_t>(from)], begin(from), bytes(from)});
   });
   communicator.exchange(sends, receives, hop.tag, hop.purpose);
 }
@@ -45,13 +58,20 @@ void gather(Communicator& communicator, const Hop& hop, void* buffer, int64_t pa
 int64_t swap_slot(int64_t member, int64_t index, int64_t members) { return (index - member + members) % members - 1; }
 
 void swap(Communicator& communicator, const Hop& hop, const void* parts, int64_t part_bytes, void* arrived) {
+  swap(communicator, hop, parts, equal_bounds(hop, part_bytes), arrived);
+}
+
+void swap(Communicator& communicator, const Hop& hop, const void* parts, std::span<const int64_t> bounds, void* arrived) {
   check_hop(communicator, hop);
+  BALLAST_CHECK(bounds.size() == hop.members.size() + 1, "{} bounds for {} parts in '{}'", bounds.size(), hop.members.size(), hop.purpose.what);
+  const auto bytes = [&](int64_t member) { return bounds[static_cast<size_t>(member) + 1] - bounds[static_cast<size_t>(member)]; };
+  const int64_t own = bytes(hop.index);
   const auto members = static_cast<int64_t>(hop.members.size());
   std::vector<Send> sends;
   std::vector<Receive> receives;
   for_others(hop, [&](int64_t to, int64_t from) {
-    sends.push_back({hop.members[static_cast<size_t>(to)], static_cast<const char*>(parts) + to * part_bytes, part_bytes});
-    receives.push_back({hop.members[static_cast<size_t>(from)], static_cast<char*>(arrived) + swap_slot(from, hop.index, members) * part_bytes, part_bytes});
+    sends.push_back({hop.members[static_cast<size_t>(to)], static_cast<const char*>(parts) + bounds[static_cast<size_t>(to)], bytes(to)});
+    receives.push_back({hop.members[static_cast<size_t>(from)], static_cast<char*>(arrived) + swap_slot(from, hop.index, members) * own, own});
   });
   communicator.exchange(sends, receives, hop.tag, hop.purpose);
 }

@@ -137,6 +137,7 @@ void Engine::run(const StepGraph& graph, GraphRun& run) {
     for (BufferId id = 0; id < graph.persistent; ++id) {  // secondary weights of an earlier step must not be read
       if (graph.buffers[static_cast<size_t>(id)].state == StateKind::Secondary) memory_.poison(id);
     }
+    poison_refreshed(graph);
   }
   const double start = now_s();
   lanes_->run(
@@ -168,6 +169,7 @@ std::string Engine::describe(const Op& op) const {
   if (op.cut >= 0) text += fmt::format(" sequence {}", op.cut);
   if (op.cut >= 0 && op.slice >= 0) text += fmt::format(" step {}", op.slice);
   if (op.group >= 0) text += " " + recipe_.model.groups[static_cast<size_t>(op.group)].name;
+  if (op.subset != nullptr) text += " (part)";
   return text;
 }
 

@@ -104,6 +104,7 @@ class Engine {
   void agree_on_norm(GraphRun& run);
   void update(const Op& op, GraphRun& run);
   void poison_fresh(const Op& op, GraphRun& run);
+  void poison_refreshed(const StepGraph& graph);
   std::string describe(const Op& op) const;
 
   Recipe recipe_;

@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "ballast/base/check.h"
 #include "ballast/codec/transcode.h"
 #include "ballast/comm/collectives.h"
@@ -91,20 +93,50 @@ char* at_element(const at::Tensor& buffer, const CodecSpec& codec, int64_t begin
   return static_cast<char*>(buffer.data_ptr()) + offset;
 }
 
+// Elements in the parts before part j of a hop's range.
+int64_t elements_before(const Op& op, int64_t j) { return op.subset == nullptr ? j * op.part : op.subset->count(op.element, op.element + j * op.part); }
+
+// Elements that stand in one piece on both sides of a copy or codec: from `in` and `out` on, beside Op::begin and Op::into_begin.
+struct Stretch {
+  int64_t in = 0, out = 0, count = 0;
+};
+
+template <class Each>
+void for_stretches_of(const Op& op, Each&& each) {
+  if (op.subset == nullptr) return each(Stretch{0, 0, op.part});
+  if (!op.spread_in && !op.spread_out) return each(Stretch{0, 0, op.subset->count(op.element, op.element + op.part)});
+  int64_t packed = 0;
+  op.subset->visit(op.element, op.element + op.part, [&](int64_t first, int64_t count) {
+    each(Stretch{op.spread_in ? first - op.element : packed, op.spread_out ? first - op.element : packed, count});
+    packed += count;
+  });
+}
+
+// Of the group: where the element number `at` of a stretch comes from.
+int64_t element_of(const Op& op, const Stretch& stretch, int64_t at) {
+  if (op.subset == nullptr) return op.element + at;
+  if (op.spread_in) return op.element + stretch.in + at;
+  if (op.spread_out) return op.element + stretch.out + at;
+  return op.subset->element_at(op.subset->below(op.element) + at);
+}
+
 }  // namespace
 
 void Engine::execute_hop(const Op& op) {
   const std::vector<int64_t> members = recipe_.topology.hop_members(rank(), op.below, op.level);
   const auto count = static_cast<int64_t>(members.size());
   const Hop hop{members, recipe_.topology.hop_index(rank(), op.below, op.level), op.tag, Purpose{describe(op), op.tag}};
-  const int64_t part_bytes = op.codec.encoded_bytes(op.part);
+  std::vector<int64_t> bounds;   // of the parts, bytes
+  for (int64_t j = 0; j <= count; ++j) bounds.push_back(op.codec.encoded_bytes(elements_before(op, j)));
+  const int64_t all = elements_before(op, count);
   if (op.what == what::kGather) {
-    gather(communicator_, hop, at_element(memory_.tensor(op.outputs[0]), op.codec, op.begin, count * op.part), part_bytes);
+    gather(communicator_, hop, at_element(memory_.tensor(op.outputs[0]), op.codec, op.begin, all), bounds);
     return;
   }
   BALLAST_CHECK(op.what == what::kSwap, "no runner for {}", op.what);
-  swap(communicator_, hop, at_element(memory_.tensor(op.inputs[0]), op.codec, op.begin, count * op.part), part_bytes,
-       at_element(memory_.tensor(op.outputs[0]), op.codec, 0, (count - 1) * op.part));
+  const int64_t own = elements_before(op, hop.index + 1) - elements_before(op, hop.index);
+  swap(communicator_, hop, at_element(memory_.tensor(op.inputs[0]), op.codec, op.begin, all), bounds,
+       at_element(memory_.tensor(op.outputs[0]), op.codec, 0, (count - 1) * own));
 }
 
 // Stochastic rounding draws by seed, step, operation and rank: members of a sum round independently.
@@ -121,46 +153,71 @@ Feedback Engine::feedback_of(const Op& op, const GraphRun& run) const {
 }
 
 void Engine::execute_codec(const Op& op, GraphRun& run) {
+  BALLAST_CHECK(op.subset == nullptr || op.saved.empty(), "error feedback of a part of group {}", op.group);
   const at::Tensor& from = memory_.tensor(op.inputs[0]);
   const at::Tensor& to = memory_.tensor(op.outputs[0]);
-  char* const target = at_element(to, op.into, op.into_begin, op.part);
-  bool finite = true;
+  std::vector<int64_t> members;
+  int64_t mine = 0, own = 0;   // this rank's place among the members of a sum, and where its part begins
   if (op.what == what::kSum) {
-    const std::vector<int64_t> members = recipe_.topology.hop_members(rank(), op.below, op.level);
-    const auto count = static_cast<int64_t>(members.size());
-    const int64_t mine = recipe_.topology.hop_index(rank(), op.below, op.level);
-    const at::Tensor& arrived = memory_.tensor(op.inputs[1]);
-    std::vector<const void*> parts;
-    for (int64_t j = 0; j < count; ++j) {
-      parts.push_back(j == mine ? at_element(from, op.codec, op.begin + j * op.part, op.part) : at_element(arrived, op.codec, swap_slot(j, mine, count) * op.part, op.part));
-    }
-    SumTarget sum;
-    if (op.into.lossless()) {
-      sum.values = reinterpret_cast<float*>(target);
-      sum.accumulate = op.accumulate;
-    } else {
-      sum.codec = &codec_for(op.into);
-      sum.encoded = target;
-      sum.feedback = feedback_of(op, run);
-      sum.draw = draw_of(op, run);
-    }
-    finite = sum_parts(codec_for(op.codec), parts, op.part, sum);
-  } else {
-    BALLAST_CHECK(op.what == what::kTranscode || op.what == what::kCopy, "no runner for {}", op.what);
-    const char* source = at_element(from, op.codec, op.begin, op.part);
-    if (op.saved.empty()) {
-      finite = transcode(op.codec, source, op.into, target, op.part, draw_of(op, run));
-    } else {
-      BALLAST_CHECK(op.codec.lossless(), "error feedback from {}", op.codec.text());
-      finite = encode_with_feedback(codec_for(op.into), reinterpret_cast<const float*>(source), op.part, target, feedback_of(op, run), draw_of(op, run));
-    }
+    members = recipe_.topology.hop_members(rank(), op.below, op.level);
+    mine = recipe_.topology.hop_index(rank(), op.below, op.level);
+    own = op.subset == nullptr ? mine * op.part : op.subset->count(op.element - mine * op.part, op.element);
   }
-  if (finite) return;
-  // The exact element where the numbers are at hand, else the block that came out.
-  const bool exact = op.what != what::kSum && !op.codec.blocked();
-  Range bad = exact ? last_nonfinite(op.codec, at_element(from, op.codec, op.begin, op.part), op.part) : last_nonfinite(op.into, target, op.part);
-  bad.begin += op.element;
-  run.note_nonfinite(op.group, bad);
+  const auto source_of = [&](const Stretch& s) { return at_element(from, op.codec, op.begin + own + s.in, s.count); };
+  Range bad;
+  for_stretches_of(op, [&](const Stretch& s) {
+    char* const target = at_element(to, op.into, op.into_begin + s.out, s.count);
+    bool finite = true;
+    if (op.what == what::kSum) {
+      const auto count = static_cast<int64_t>(members.size());
+      const int64_t part = op.subset == nullptr ? op.part : op.subset->count(op.element, op.element + op.part);
+      const at::Tensor& arrived = memory_.tensor(op.inputs[1]);
+      std::vector<const void*> parts;
+      for (int64_t j = 0; j < count; ++j) parts.push_back(j == mine ? source_of(s) : at_element(arrived, op.codec, swap_slot(j, mine, count) * part + s.in, s.count));
+      SumTarget sum;
+      if (op.into.lossless()) {
+        sum.values = reinterpret_cast<float*>(target);
+        sum.accumulate = op.accumulate;
+      } else {
+        sum.codec = &codec_for(op.into);
+        sum.encoded = target;
+        sum.feedback = feedback_of(op, run);
+        sum.draw = draw_of(op, run);
+      }
+      finite = sum_parts(codec_for(op.codec), parts, s.count, sum);
+    } else {
+      BALLAST_CHECK(op.what == what::kTranscode || op.what == what::kCopy, "no runner for {}", op.what);
+      if (op.saved.empty()) {
+        finite = transcode(op.codec, source_of(s), op.into, target, s.count, draw_of(op, run));
+      } else {
+        BALLAST_CHECK(op.codec.lossless(), "error feedback from {}", op.codec.text());
+        finite = encode_with_feedback(codec_for(op.into), reinterpret_cast<const float*>(source_of(s)), s.count, target, feedback_of(op, run), draw_of(op, run));
+      }
+    }
+    if (finite) return;
+    // The exact element where the numbers are at hand, else the block that came out.
+    const bool exact = op.what != what::kSum && !op.codec.blocked();
+    const Range found = exact ? last_nonfinite(op.codec, source_of(s), s.count) : last_nonfinite(op.into, target, s.count);
+    bad = {element_of(op, s, found.begin), found.count};
+  });
+  if (bad.count > 0) run.note_nonfinite(op.group, bad);
+}
+
+// What a refresh brings in parts must not be read before: all that this rank does not hold itself.
+void Engine::poison_refreshed(const StepGraph& graph) {
+  for (const Op& op : graph.ops) {
+    if (op.subset == nullptr || op.outputs.empty() || graph.buffers[static_cast<size_t>(op.outputs[0])].state != StateKind::Weights) continue;
+    const GroupPlace& place = places_[static_cast<size_t>(op.group)];
+    const Range own = place.shard(recipe_.topology, rank(), place.optimizer);
+    const at::Tensor& weights = memory_.tensor(op.outputs[0]);
+    const auto poison = [&](int64_t begin, int64_t end) {
+      op.subset->visit(begin, end, [&](int64_t first, int64_t count) {
+        weights.narrow(0, op.into_begin + first - op.element, count).fill_(std::numeric_limits<double>::quiet_NaN());
+      });
+    };
+    poison(op.element, own.begin);
+    poison(own.begin + own.count, op.element + op.part);
+  }
 }
 
 void Engine::poison_fresh(const Op& op, GraphRun& run) {

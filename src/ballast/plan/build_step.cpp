@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <utility>
 
 #include "ballast/base/check.h"
 #include "ballast/plan/hops.h"
@@ -32,7 +33,7 @@ struct Use {
 
 class Builder {
  public:
-  Builder(const Recipe& recipe, int64_t rank, std::span<const MicroBatchLayout> micro_batches, Work work)
+  Builder(const Recipe& recipe, int64_t rank, std::span<const MicroBatchLayout> micro_batches, Work work, const StepTokens* tokens)
       : recipe_(recipe), rank_(rank), micro_batches_(micro_batches), work_(work), state_(persistent_state(recipe, rank)) {
     graph_.buffers = state_.buffers;
     graph_.persistent = static_cast<int32_t>(state_.buffers.size());
@@ -41,6 +42,7 @@ class Builder {
     refreshed_.assign(places_.size(), false);
     full_gradient_.assign(places_.size(), kNoBuffer);
     contributions_left_.assign(places_.size(), 0);
+    if (tokens != nullptr && work == Work::Train) table_ = split_table(recipe, *tokens);
   }
 
   StepGraph build() {
@@ -52,7 +54,7 @@ class Builder {
       if (work_ == Work::Train) emit_updates();
     }
     add_data_dependencies(graph_);
-    plan_arena(graph_);
+    plan_arena(graph_, recipe_.prefetch > 1);   // as gathers further ahead: memory for less waiting
     check_graph(graph_);
     return std::move(graph_);
   }
@@ -143,6 +145,7 @@ class Builder {
       while (due < uses_.size() && uses_[due].first <= e) ++due;
       const size_t ahead = std::min(uses_.size(), due + static_cast<size_t>(recipe_.prefetch));
       for (; next < ahead; ++next) bring_weights(uses_[next], use_buffers_[next]);
+      if (is_head(entries_[e].op)) refresh_rest();   // of an untied table, behind all that the forward waits for
       emit_entry(entries_[e], e);
     }
   }
@@ -150,6 +153,7 @@ class Builder {
   void bring_weights(const Use& use, BufferId buffer) {
     const auto g = static_cast<size_t>(use.group);
     const GroupPlace& place = places_[g];
+    if (table_.group == g && refreshed_[g]) refresh_rest();
     refresh(g);
     if (place.weights == kSelf) return;
     HopWriter hops(recipe_, rank_, graph_, use.group, use.movement);
@@ -163,14 +167,26 @@ class Builder {
     if (use.cuts_secondary) hops.cut(full, secondary(), *place.secondary);
   }
 
-  // Rule 1: new weights from optimizer shard to weight shard, before the group's first use.
+  // Rule 1: new weights from optimizer shard to weight shard, before the group's first use. Of a split table its first use, the embedding, waits
+  // for the rows that it reads; the rest follows before the next.
   void refresh(size_t g) {
     const GroupPlace& place = places_[g];
     if (refreshed_[g] || !place.group->trainable) return;
     refreshed_[g] = true;
+    const bool split = table_.group == g && table_.refresh;
+    refresh_part(g, split ? table_.refresh->hot : nullptr);
+    if (split) rest_ = table_.refresh->cold;
+  }
+
+  void refresh_rest() {
+    if (rest_ != nullptr) refresh_part(*table_.group, std::exchange(rest_, nullptr));
+  }
+
+  void refresh_part(size_t g, std::shared_ptr<const Subset> part) {
+    const GroupPlace& place = places_[g];
     const Image weights = weights_of(g);
     const Image source = refresh_is_lossy(recipe_, place) ? master_of(g) : weights;
-    HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g), Movement::Refresh);
+    HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g), Movement::Refresh, std::move(part));
     hops.gather(source, place.optimizer, weights, hops_of(place, Movement::Refresh, place.weights, place.optimizer));
   }
 
@@ -193,12 +209,15 @@ class Builder {
         prepare_gradient(at);
       }
     }
-    // Nothing is zeroed: in the first micro-batch that a buffer serves, contributions overwrite (each tensor has one, but for the table
-    // of a tied head, where the head's comes first).
+    // Nothing is zeroed: in the first micro-batch that a buffer serves, contributions overwrite. Each tensor has one, but for the table of a tied
+    // head, to which the embedding's is added.
+    const Segment& segment = recipe_.model.segments[static_cast<size_t>(entry.op.segment)];
+    const std::vector<int64_t>& head = recipe_.model.segments.back().groups;
     for (size_t i = 0; i < entry.gradients.size(); ++i) {
       const auto at = static_cast<size_t>(entry.gradients[i]);
       entry.op.gradients.push_back(full_gradient_[at]);
-      if (places_[at].gradients != kSelf || m == 0) entry.op.fresh |= 1u << i;
+      const bool second = segment.kind == SegmentKind::Embedding && std::ranges::find(head, entry.gradients[i]) != head.end();
+      if (!second && (places_[at].gradients != kSelf || m == 0)) entry.op.fresh |= 1u << i;
     }
     graph_.ops.push_back(entry.op);
     // Small groups first: behind a large one's exchange they would wait for memory and for the link at the very end of a step.
@@ -207,7 +226,15 @@ class Builder {
       if (--contributions_left_[static_cast<size_t>(g)] == 0) complete.push_back(static_cast<size_t>(g));
     }
     std::ranges::stable_sort(complete, {}, [&](size_t g) { return places_[g].padded; });
-    for (size_t g : complete) reduce(g, m);
+    for (size_t g : complete) reduce(g, m, split_sums(g, m) ? table_.sums->hot : nullptr);
+    if (is_head(entry.op) && table_.group && split_sums(*table_.group, m)) reduce(*table_.group, m, table_.sums->cold);
+  }
+
+  bool is_head(const Op& op) const { return recipe_.model.segments[static_cast<size_t>(op.segment)].kind == SegmentKind::Head; }
+
+  // In the last micro-batch rows that the embedding does not touch are complete after the head.
+  bool split_sums(size_t g, int32_t micro_batch) const {
+    return table_.group == g && table_.sums && micro_batch + 1 == static_cast<int32_t>(micro_batches_.size());
   }
 
   int64_t count_contributions(int64_t g, int32_t micro_batch, size_t from) const {
@@ -226,19 +253,19 @@ class Builder {
   }
 
   // Rules 4 and 5: to the gradient shard after each micro-batch; after the last one on to the optimizer shard and over the replicas.
-  void reduce(size_t g, int32_t micro_batch) {
+  void reduce(size_t g, int32_t micro_batch, const std::shared_ptr<const Subset>& part) {
     const GroupPlace& place = places_[g];
     const GroupState& state = state_.groups[g];
     const std::vector<HopSpec> inner = reduce_hops(recipe_, place), outer = reduce_on_hops(recipe_, place);
     const std::span<const BufferId> feedback(state.feedback);
     if (place.gradients != kSelf) {
-      HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g), Movement::Reduce);
+      HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g), Movement::Reduce, part);
       hops.reduce({full_gradient_[g], CodecSpec{}, 0}, inner, feedback.first(inner.size()), state.gradients, micro_batch > 0, micro_batch);
     }
     if (micro_batch + 1 != static_cast<int32_t>(micro_batches_.size())) return;
     const Image sums{state.gradients, CodecSpec{}, shard(place, place.gradients).begin};
     const int top = recipe_.topology.outermost();
-    HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g), Movement::ReduceOn);
+    HopWriter hops(recipe_, rank_, graph_, static_cast<int64_t>(g), Movement::ReduceOn, part);
     hops.reduce(sums, outer, feedback.subspan(inner.size()), kNoBuffer, false, micro_batch);
     const CodecSpec native = recipe_.native();
     hops.gather(sums, top, sums, place.row->hops(Movement::ReduceOn, place.optimizer, top, recipe_.topology, native, native));
@@ -251,6 +278,7 @@ class Builder {
     norm.what = what::kNorm;
     for (const GroupState& group : state_.groups) if (group.gradients != kNoBuffer) norm.inputs.push_back(group.gradients);
     graph_.ops.push_back(norm);
+    refresh_rest();
     for (size_t g = 0; g < places_.size(); ++g) {
       const GroupState& group = state_.groups[g];
       if (group.gradients == kNoBuffer) continue;
@@ -313,12 +341,14 @@ class Builder {
   std::vector<bool> refreshed_;
   std::vector<BufferId> full_gradient_;
   std::vector<int64_t> contributions_left_;
+  TableSplit table_;
+  std::shared_ptr<const Subset> rest_;   // of the token table, to be refreshed yet
 };
 
 }  // namespace
 
-StepGraph build_step(const Recipe& recipe, int64_t rank, std::span<const MicroBatchLayout> micro_batches, Work work) {
-  return Builder(recipe, rank, micro_batches, work).build();
+StepGraph build_step(const Recipe& recipe, int64_t rank, std::span<const MicroBatchLayout> micro_batches, Work work, const StepTokens* tokens) {
+  return Builder(recipe, rank, micro_batches, work, tokens).build();
 }
 
 }  // namespace ballast

@@ -5,6 +5,7 @@
 
 #include "ballast/plan/layout.h"
 #include "ballast/plan/shards.h"
+#include "ballast/plan/table_split.h"
 
 namespace ballast {
 
@@ -14,7 +15,8 @@ enum class Work : uint8_t {
   Collect    // every group in full, fp32 where there is a master, handed to a sink group by group (micro-batches are ignored)
 };
 
-// The graph of `rank`. Pure: the same input gives the same graph; all ranks get the same operations in the same order.
-StepGraph build_step(const Recipe& recipe, int64_t rank, std::span<const MicroBatchLayout> micro_batches, Work work);
+// The graph of `rank`. Pure: the same input gives the same graph; all ranks get the same operations in the same order. With the tokens of a
+// training step its token table is refreshed and summed in two parts; which they are changes neither the operations nor the memory.
+StepGraph build_step(const Recipe& recipe, int64_t rank, std::span<const MicroBatchLayout> micro_batches, Work work, const StepTokens* tokens = nullptr);
 
 }  // namespace ballast

@@ -12,11 +12,19 @@ const CodecSpec kFp32{.name = "fp32"};
 
 }  // namespace
 
-HopWriter::HopWriter(const Recipe& recipe, int64_t rank, StepGraph& graph, int64_t group, Movement movement)
-    : recipe_(recipe), rank_(rank), graph_(graph), group_(group), movement_(movement), place_(place_group(recipe, static_cast<size_t>(group))) {}
+HopWriter::HopWriter(const Recipe& recipe, int64_t rank, StepGraph& graph, int64_t group, Movement movement, std::shared_ptr<const Subset> subset)
+    : recipe_(recipe), rank_(rank), graph_(graph), group_(group), movement_(movement), subset_(std::move(subset)),
+      place_(place_group(recipe, static_cast<size_t>(group))) {}
+
+int64_t HopWriter::place_in(const Image& image, int64_t element) const {
+  return image.packed ? subset_->count(image.base, element) : element - image.base;
+}
+
+int64_t HopWriter::count(const Range& range) const { return subset_ == nullptr ? range.count : subset_->count(range.begin, range.begin + range.count); }
 
 void HopWriter::push(Op op) {
   op.group = static_cast<int32_t>(group_);
+  op.subset = subset_;
   op.tag = ++graph_.hop_tags;
   graph_.ops.push_back(std::move(op));
 }
@@ -29,7 +37,7 @@ Op HopWriter::op_of(OpKind kind, std::string_view what, Lane lane) const {
   return op;
 }
 
-// Members hold equal parts of the range that all of them have together.
+// Members hold equal parts of the range that all of them have together; of a subset, what of it lies in these.
 Op HopWriter::hop_op(const HopSpec& hop, std::string_view what) const {
   Op op = op_of(OpKind::Collective, what, link_lane(hop.outer));
   op.level = hop.outer;
@@ -37,8 +45,10 @@ Op HopWriter::hop_op(const HopSpec& hop, std::string_view what) const {
   if (movement_ != Movement::Count) op.movement = static_cast<int32_t>(movement_);
   op.codec = hop.codec;
   const int64_t members = recipe_.topology.group_size(hop.outer) / recipe_.topology.group_size(hop.inner);
-  op.part = shard(hop.inner).count / members;
-  op.bytes = (members - 1) * hop.codec.encoded_bytes(op.part);
+  const Range all = shard(hop.inner), mine = shard(hop.outer);
+  op.element = all.begin;
+  op.part = all.count / members;
+  op.bytes = what == what::kGather ? (members - 1) * hop.codec.encoded_bytes(count(mine)) : hop.codec.encoded_bytes(count(all)) - hop.codec.encoded_bytes(count(mine));
   return op;
 }
 
@@ -48,7 +58,7 @@ BufferId HopWriter::add(Buffer buffer) {
 }
 
 Image HopWriter::new_image(const CodecSpec& codec, const Range& range, const char* name) {
-  return {add(encoded_buffer(std::string(name) + "." + codec.name + "." + place_.group->name, codec, range.count)), codec, range.begin};
+  return {add(encoded_buffer(std::string(name) + "." + codec.name + "." + place_.group->name, codec, range.count)), codec, range.begin, subset_ != nullptr};
 }
 
 void HopWriter::move(const Image& from, const Image& to, const Range& range, Lane lane) {
@@ -57,10 +67,12 @@ void HopWriter::move(const Image& from, const Image& to, const Range& range, Lan
   Op op = op_of(same ? OpKind::Copy : OpKind::Codec, same ? what::kCopy : what::kTranscode, lane);
   op.codec = from.codec;
   op.into = to.codec;
-  op.begin = range.begin - from.base;
-  op.into_begin = range.begin - to.base;
+  op.begin = place_in(from, range.begin);
+  op.into_begin = place_in(to, range.begin);
   op.element = range.begin;
   op.part = range.count;
+  op.spread_in = !from.packed;
+  op.spread_out = !to.packed;
   op.inputs = {from.buffer};
   op.outputs = {to.buffer};
   push(std::move(op));
@@ -77,11 +89,11 @@ void HopWriter::gather(const Image& source, int outer, const Image& target, cons
     auto next = hop;
     while (next != hops.rend() && next->codec == hop->codec) ++next;
     const Range after = shard(std::prev(next)->inner);
-    const Image image = hop->codec == target.codec ? target : new_image(hop->codec, after, "wire");
+    const Image image = hop->codec == target.codec && subset_ == nullptr ? target : new_image(hop->codec, after, "wire");
     move(at, image, held, link_lane(hop->outer));
     for (; hop != next; ++hop) {
       Op op = hop_op(*hop, what::kGather);
-      op.begin = shard(hop->inner).begin - image.base;
+      op.begin = place_in(image, shard(hop->inner).begin);
       op.outputs = {image.buffer};
       push(std::move(op));
     }
@@ -94,6 +106,7 @@ void HopWriter::gather(const Image& source, int outer, const Image& target, cons
 void HopWriter::reduce(const Image& source, const std::vector<HopSpec>& hops, std::span<const BufferId> feedback, BufferId result, bool accumulate,
                        int32_t micro_batch) {
   BALLAST_CHECK(feedback.empty() || feedback.size() == hops.size(), "{} feedback buffers for {} hops", feedback.size(), hops.size());
+  BALLAST_CHECK(subset_ == nullptr || std::ranges::all_of(feedback, [](BufferId id) { return id == kNoBuffer; }), "error feedback of a part of {}", place_.group->name);
   const auto feed = [&](Op& op, size_t hop) {
     if (feedback.empty() || feedback[hop] == kNoBuffer) return;
     op.feedback = *hops[hop].feedback;
@@ -104,13 +117,14 @@ void HopWriter::reduce(const Image& source, const std::vector<HopSpec>& hops, st
   for (size_t h = 0; h < hops.size(); ++h) {
     const HopSpec& hop = hops[h];
     const Range range = shard(hop.inner);
-    if (at.codec != hop.codec) {  // the first hop, or one after an fp32 sum
+    if (at.codec != hop.codec || (subset_ != nullptr && !at.packed)) {  // the first hop, or one after an fp32 sum
       const Image image = new_image(hop.codec, range, "wire");
       Op encode = op_of(OpKind::Codec, what::kTranscode, link_lane(hop.outer));
       encode.micro_batch = micro_batch;
       encode.codec = at.codec;
       encode.into = hop.codec;
-      encode.begin = range.begin - at.base;
+      encode.begin = place_in(at, range.begin);
+      encode.spread_in = !at.packed;
       encode.element = range.begin;
       encode.part = range.count;
       encode.inputs = {at.buffer};
@@ -121,7 +135,7 @@ void HopWriter::reduce(const Image& source, const std::vector<HopSpec>& hops, st
     }
     Op swap = hop_op(hop, what::kSwap);
     swap.micro_batch = micro_batch;
-    swap.begin = range.begin - at.base;
+    swap.begin = place_in(at, range.begin);
     swap.inputs = {at.buffer};
     swap.outputs = {add(encoded_buffer("arrived." + place_.group->name, hop.codec, range.count - swap.part))};
 
@@ -143,7 +157,8 @@ void HopWriter::reduce(const Image& source, const std::vector<HopSpec>& hops, st
       sum.accumulate = accumulate;
     }
     sum.into = next;
-    sum.into_begin = mine.begin - to.base;
+    sum.into_begin = place_in(to, mine.begin);
+    sum.spread_out = !to.packed;
     sum.element = mine.begin;
     sum.outputs = {to.buffer};
     push(std::move(swap));

@@ -12,12 +12,14 @@ struct Image {
   BufferId buffer = kNoBuffer;
   CodecSpec codec;
   int64_t base = 0;
+  bool packed = false;   // of these only the writer's subset, in order
 };
 
 class HopWriter {
  public:
-  // Hops count as part of `movement`; Movement::Count: of none.
-  HopWriter(const Recipe& recipe, int64_t rank, StepGraph& graph, int64_t group, Movement movement);
+  // Hops count as part of `movement`; Movement::Count: of none. With a subset only its elements move; their images have room for all, so that
+  // memory does not depend on which they are.
+  HopWriter(const Recipe& recipe, int64_t rank, StepGraph& graph, int64_t group, Movement movement, std::shared_ptr<const Subset> subset = nullptr);
 
   // Widens this rank's range from its shard over `outer`, which stands in `source`, to that over the innermost hop, in `target`. Hops of one codec
   // pass one image on, so a value is encoded once however many hops it takes; in the end every rank, the sender too, has what was decoded.
@@ -37,6 +39,8 @@ class HopWriter {
   Image new_image(const CodecSpec& codec, const Range& range, const char* name);
   BufferId add(Buffer buffer);
   void push(Op op);
+  int64_t place_in(const Image& image, int64_t element) const;
+  int64_t count(const Range& range) const;
   Range shard(int level) const { return place_.shard(recipe_.topology, rank_, level); }
 
   const Recipe& recipe_;
@@ -44,6 +48,7 @@ class HopWriter {
   StepGraph& graph_;
   int64_t group_;
   Movement movement_;
+  std::shared_ptr<const Subset> subset_;
   GroupPlace place_;
 };
 

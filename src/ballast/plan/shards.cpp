@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ballast/plan/table_split.h"
+
 namespace ballast {
 
 Range GroupPlace::shard(const Topology& topology, int64_t rank, int level) const {
@@ -44,8 +46,9 @@ GroupPlace place_group(const Recipe& recipe, size_t index) {
     place.secondary = normalised(topology, place.row->secondary->level);
     place.secondary_codec = place.row->secondary->storage.resolve(recipe.native());
   }
-  const int64_t unit = shard_unit(*place.row) * topology.ranks();
-  place.padded = (place.group->numel + unit - 1) / unit * unit;
+  place.unit = shard_unit(*place.row);
+  const int64_t all = place.unit * topology.ranks();
+  place.padded = (place.group->numel + all - 1) / all * all;
   return place;
 }
 
@@ -57,13 +60,14 @@ std::vector<std::string> recipe_notes(const Recipe& recipe) {
     const GroupPlace place = place_group(recipe, g);
     elements += place.group->numel;
     padded += place.padded;
-    unit = std::max(unit, shard_unit(*place.row));
+    unit = std::max(unit, place.unit);
   }
   const double share = static_cast<double>(padded - elements) / static_cast<double>(std::max<int64_t>(1, elements));
   if (share > kMuch) {
     notes.push_back(fmt::format("padding adds {:.0f} % to weights and messages: every group is padded to {} ranks x {} elements, whole blocks; smaller blocks or fewer ranks pad less",
                                 100 * share, recipe.topology.ranks(), unit));
   }
+  for (std::string& note : table_split_notes(recipe)) notes.push_back(std::move(note));
   return notes;
 }
 

@@ -21,7 +21,7 @@ struct Recipe {
   DType compute = DType::Float32;                // dtype of gathered weights, activations and the native wire
   std::vector<std::string> optimizer_states;     // fp32, one element per parameter each: exp_avg, exp_avg_sq
   int64_t recompute_every = 0;                   // 0 none, 1 every block, k: every k-th block recomputes its activations in the backward
-  int64_t prefetch = 1;                          // how many uses of gathered weights ahead of the compute lane a gather may start
+  int64_t prefetch = 1;                          // how many uses of gathered weights ahead of the compute lane a gather may start; above 1 link lanes have buffers apart
   CodecSpec native() const { return {.name = compute == DType::Float32 ? "fp32" : "bf16"}; }
 };
 
@@ -37,7 +37,8 @@ struct GroupPlace {
   int weights = kSelf, gradients = kSelf, optimizer = kSelf;
   std::optional<int> secondary;  // where the row asks for one and the weights are cut at all
   CodecSpec secondary_codec;
-  int64_t padded = 0;   // group->numel rounded up so that every shard is whole blocks of every codec of the row, and of kUnit
+  int64_t unit = kUnit; // every shard is whole units: blocks of every codec of the row, and kUnit
+  int64_t padded = 0;   // group->numel rounded up so that it is
   // The rank's shard over group(level); nested: a shard over an outer level lies inside the one over an inner level.
   Range shard(const Topology& topology, int64_t rank, int level) const;
 };

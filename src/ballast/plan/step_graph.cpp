@@ -66,6 +66,7 @@ uint64_t StepGraph::fingerprint() const {
     mix(static_cast<uint64_t>(op.micro_batch + 2));
     mix(static_cast<uint64_t>(op.below + 2));
     if (op.kind == OpKind::Collective) mix(static_cast<uint64_t>(op.part));
+    if (op.subset != nullptr) mix(op.subset->fingerprint());
   }
   return hash;
 }
@@ -173,10 +174,12 @@ void add_data_dependencies(StepGraph& graph) {
   }
 }
 
-void plan_arena(StepGraph& graph) {
+void plan_arena(StepGraph& graph, bool apart) {
   const size_t count = graph.buffers.size();
   std::vector<int32_t> first(count, -1), last(count, -1);
   std::vector<std::vector<int32_t>> users(count);  // the last op of each lane that touches the buffer
+  std::vector<Lane> outermost(count, kComputeLane);   // of the lanes that do; the compute lane's, where it does
+  std::vector<bool> computed(count, false);
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     for_each_use(graph.ops[i], [&](BufferId id, bool, bool) {
       const auto b = static_cast<size_t>(id);
@@ -185,6 +188,8 @@ void plan_arena(StepGraph& graph) {
       last[b] = static_cast<int32_t>(i);
       std::erase_if(users[b], [&](int32_t user) { return graph.ops[static_cast<size_t>(user)].lane == graph.ops[i].lane; });
       users[b].push_back(static_cast<int32_t>(i));
+      outermost[b] = std::max(outermost[b], graph.ops[i].lane);
+      computed[b] = computed[b] || graph.ops[i].lane == kComputeLane;
     });
   }
   std::vector<std::vector<BufferId>> starting(graph.ops.size()), ending(graph.ops.size());
@@ -193,24 +198,35 @@ void plan_arena(StepGraph& graph) {
     starting[static_cast<size_t>(first[b])].push_back(static_cast<BufferId>(b));
     ending[static_cast<size_t>(last[b])].push_back(static_cast<BufferId>(b));
   }
-  Arena activations, buffers;
+  Arena activations;
+  std::vector<Arena> buffers(apart ? static_cast<size_t>(graph.lanes) : 1);   // by lane
+  const auto lane_of = [&](BufferId id) { return apart && !computed[static_cast<size_t>(id)] ? static_cast<size_t>(outermost[static_cast<size_t>(id)]) : 0; };
   const auto aligned = [](int64_t bytes) { return std::max<int64_t>(kArenaAlignment, (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment); };
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     for (BufferId id : starting[i]) {
       Buffer& buffer = graph.buffers[static_cast<size_t>(id)];
-      Arena& arena = buffer.state == StateKind::Activations ? activations : buffers;
+      Arena& arena = buffer.state == StateKind::Activations ? activations : buffers[lane_of(id)];
       std::vector<int32_t> former;
       buffer.arena_offset = arena.take(aligned(buffer.bytes()), former);
       for (int32_t user : former) add_after(graph.ops[i], static_cast<int32_t>(i), user, graph);
     }
     for (BufferId id : ending[i]) {
       Buffer& buffer = graph.buffers[static_cast<size_t>(id)];
-      Arena& arena = buffer.state == StateKind::Activations ? activations : buffers;
+      Arena& arena = buffer.state == StateKind::Activations ? activations : buffers[lane_of(id)];
       arena.give(buffer.arena_offset, buffer.arena_offset + aligned(buffer.bytes()), users[static_cast<size_t>(id)]);
     }
   }
   graph.activation_bytes = activations.size();
-  graph.buffer_bytes = buffers.size();
+  graph.buffer_bytes = 0;
+  std::vector<int64_t> begin;   // one lane's behind the other's
+  for (const Arena& arena : buffers) {
+    begin.push_back(graph.buffer_bytes);
+    graph.buffer_bytes += arena.size();
+  }
+  for (size_t b = 0; b < count; ++b) {
+    Buffer& buffer = graph.buffers[b];
+    if (first[b] >= 0 && buffer.state != StateKind::Activations) buffer.arena_offset += begin[lane_of(static_cast<BufferId>(b))];
+  }
 }
 
 void check_graph(const StepGraph& graph) {

@@ -3,6 +3,7 @@
 // simulator read the very same graph. Operations stand in program order, equal on all ranks; an operation may start when
 // everything in `after` is done and it is the next one of its lane.
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "ballast/plan/codec_spec.h"
 #include "ballast/plan/dtype.h"
 #include "ballast/plan/feedback_spec.h"
+#include "ballast/plan/subset.h"
 
 namespace ballast {
 
@@ -64,12 +66,16 @@ struct Op {
   int32_t movement = -1;            // of a training step's hop: the index of its Movement (placement.h)
   int64_t begin = 0, part = 0;      // begin: in the buffer that is read (inputs[0]; of a gather, outputs[0])
   int64_t into_begin = 0;           // in outputs[0], where that is another buffer
-  int64_t element = 0;              // of the group's padded buffer: the first that a copy or codec moves
+  int64_t element = 0;              // of the group's padded buffer: the first that a copy or codec moves, or of a hop's range
+  // Only these of the elements: buffers hold them packed, in order, and count from the first of them; the parts of a hop are as large as what of
+  // them belongs to each member. A copy or codec finds them in their places in a buffer of all elements where it is spread.
+  std::shared_ptr<const Subset> subset;
+  bool spread_in = false, spread_out = false;
   CodecSpec codec, into;            // how the elements of the one and of the other are encoded
   FeedbackSpec feedback;            // where `saved` holds error-feedback buffers
   bool first_feedback = false;      // the first encoding of the step into that buffer: where a reset falls
   uint64_t tag = 0;
-  int64_t bytes = 0;                // payload bytes this rank sends; in a hop the same to each other member
+  int64_t bytes = 0;                // payload bytes this rank sends; in a hop the same to each other member, unless it swaps a subset
   double flops = 0;
   std::vector<AttendUnit> units;    // attention: rows of inputs
   std::vector<Transfer> sends, receives;   // exchanges: rows of inputs[i] go out, rows of outputs[i] come in; with itself: a copy
@@ -129,8 +135,9 @@ int64_t sent_bytes(const StepGraph& graph, const Op& op, const Transfer& send);
 // Adds to every op's `after` the operations on other lanes whose reads or writes conflict with its own (RAW, WAR, WAW).
 void add_data_dependencies(StepGraph& graph);
 // Gives every step buffer a place in the arena of its state (first fit over program order, 256-byte aligned), sets the arena sizes, and
-// adds the dependencies that reuse of a place needs. After this the planned peak is exact whatever the lanes' timing.
-void plan_arena(StepGraph& graph);
+// adds the dependencies that reuse of a place needs. After this the planned peak is exact whatever the lanes' timing. `apart`: buffers that only
+// links touch share places with those of the same outermost lane only, so that neither compute nor a fast link waits for a slow link's place.
+void plan_arena(StepGraph& graph, bool apart = false);
 // Throws Error(Internal) if an op reads a step buffer that nothing wrote, waits for a later op, or names a missing buffer.
 void check_graph(const StepGraph& graph);
 

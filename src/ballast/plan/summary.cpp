@@ -44,8 +44,8 @@ RankPlan plan_of(const StepGraph& graph, const Arenas& arenas, const Topology& t
   plan.bytes[static_cast<size_t>(StateKind::Activations)] += arenas.activations;
   plan.bytes[static_cast<size_t>(StateKind::Buffers)] += arenas.buffers + graph.scratch_bytes;
   for (const Op& op : graph.ops) {
-    if (op.kind == OpKind::Collective) add_sent_bytes(op, topology, plan.sent);
-    if (op.kind == OpKind::Collective && op.movement >= 0) add_sent_bytes(op, topology, plan.moved[static_cast<size_t>(op.movement)]);
+    if (op.kind == OpKind::Collective) add_sent_bytes(op, topology, rank, plan.sent);
+    if (op.kind == OpKind::Collective && op.movement >= 0) add_sent_bytes(op, topology, rank, plan.moved[static_cast<size_t>(op.movement)]);
     if (op.kind == OpKind::Exchange) add_layout_bytes(graph, op, topology, rank, plan.layout);
     plan.flops += op.flops;
   }
@@ -69,7 +69,16 @@ std::vector<PlanSummary::Contributor> contributors(const StepGraph& graph, const
 
 }  // namespace
 
-void add_sent_bytes(const Op& op, const Topology& topology, std::span<int64_t> by_level) {
+void add_sent_bytes(const Op& op, const Topology& topology, int64_t rank, std::span<int64_t> by_level) {
+  if (op.subset != nullptr && op.what == what::kSwap) {   // to each member what lies in its part
+    const std::vector<int64_t> members = topology.hop_members(rank, op.below, op.level);
+    for (size_t j = 0; j < members.size(); ++j) {
+      if (members[j] == rank) continue;
+      const int64_t first = op.element + static_cast<int64_t>(j) * op.part;
+      by_level[static_cast<size_t>(topology.common_level(rank, members[j]))] += op.codec.encoded_bytes(op.subset->count(first, first + op.part));
+    }
+    return;
+  }
   const int64_t others = topology.group_size(op.level) / topology.group_size(op.below) - 1;
   for (int level = op.below + 1; level <= op.level; ++level) {
     by_level[static_cast<size_t>(level)] += op.bytes / others * topology.hop_peers(op.below, op.level, level);
@@ -104,7 +113,8 @@ PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
     }
     auto found = known.find(shape);
     if (found == known.end()) {
-      const StepGraph graph = build_step(recipe, rank, batches, work);
+      const StepTokens none;
+      const StepGraph graph = build_step(recipe, rank, batches, work, &none);
       Arenas arenas(graph);
       if (work == Work::Train) arenas.hold(checkpoint);
       found = known.emplace(shape, plan_of(graph, arenas, recipe.topology, rank)).first;

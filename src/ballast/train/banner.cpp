@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ballast/base/units.h"
+#include "ballast/plan/table_split.h"
 
 namespace ballast {
 
@@ -11,6 +12,11 @@ std::vector<std::string> banner_lines(const PlanSummary& summary, const Recipe& 
   lines.push_back(fmt::format("placement {}", recipe.placement.name));
   for (const PlacementRow& row : recipe.placement.rows) lines.push_back(fmt::format("  groups {}: {}", row.pattern, describe_row(row, recipe.topology)));
   for (const std::string& note : recipe_notes(recipe)) lines.push_back("  note: " + note);
+  Recipe ahead = recipe;
+  ahead.prefetch = 2;
+  if (!splits_table(recipe) && splits_table(ahead)) {
+    lines.push_back("  note: gathers run one segment ahead, so the token table travels whole; train.prefetch of 2 or more moves it in two parts, most of it behind the blocks");
+  }
   lines.push_back(fmt::format("layout {}: {} micro-batch{} per rank{}", layout.name, summary.micro_batches, summary.micro_batches == 1 ? "" : "es",
                               layout.name == what ? "" : fmt::format(" ({})", what)));
   std::string memory;

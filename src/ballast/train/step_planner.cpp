@@ -46,7 +46,9 @@ PlannedStep StepPlanner::plan() {
   planned.cost_imbalance = report.cost_imbalance;
   planned.token_imbalance = report.token_imbalance;
   const auto& mine = planned.layout.ranks[static_cast<size_t>(rank_)];
-  planned.graph = build_step(recipe_, rank_, mine, Work::Train);
+  StepTokens tokens;   // those of all ranks are read only where a graph depends on them
+  if (splits_table(recipe_)) tokens = step_tokens(planned.layout, [this](const MicroBatchLayout& batch) { return assemble(batch, data_).ids; });
+  planned.graph = build_step(recipe_, rank_, mine, Work::Train, &tokens);
   for (const SampleRef& sample : selection) {
     planned.lengths.push_back(sample.length);
     planned.fingerprints.selection = planned.fingerprints.selection * 1099511628211ull + sample.sample * 31 + static_cast<uint64_t>(sample.length);

@@ -95,7 +95,11 @@ void measure_turn(const SequenceBench& bench, const std::string& policy, const s
     limits.options.epoch = static_cast<int64_t>(s) + 1;   // layouts that draw draw anew in every step
     const Layout layout = make_layout(policy, steps[s], limits);
     const auto& mine = layout.ranks[static_cast<size_t>(communicator.rank())];
-    const StepGraph graph = build_step(recipe, communicator.rank(), mine, Work::Train);
+    const StepTokens ids = step_tokens(layout, [&](const MicroBatchLayout& batch) {
+      const at::Tensor of_batch = batch_of(batch, steps[s], model.config.vocab_size).ids;
+      return std::vector<int64_t>(of_batch.const_data_ptr<int64_t>(), of_batch.const_data_ptr<int64_t>() + of_batch.numel());
+    });
+    const StepGraph graph = build_step(recipe, communicator.rank(), mine, Work::Train, &ids);
     const double plan_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - planned).count();
     std::vector<MicroBatch> batches;
     for (const MicroBatchLayout& batch : mine) batches.push_back(batch_of(batch, steps[s], model.config.vocab_size));

@@ -86,6 +86,7 @@ namespace {
 struct RandomWork {
   std::vector<MicroBatchLayout> layouts;
   std::vector<MicroBatch> batches;
+  StepTokens tokens;   // of all ranks
   StepSettings settings;
 };
 
@@ -97,8 +98,16 @@ RandomWork random_work(const TrainBench& bench, const ModelSource& model, const 
   MicroBatchLayout layout;
   for (int64_t s = 0; s < bench.batch; ++s) layout.pieces.push_back({static_cast<uint64_t>(s), 0, bench.sequence, 0});
   work.layouts.assign(static_cast<size_t>(bench.micro_batches), layout);
-  for (int64_t m = 0; m < bench.micro_batches; ++m) {
-    work.batches.push_back(random_batch(bench, model.config.vocab_size, 1 + static_cast<uint64_t>(communicator.rank() * bench.micro_batches + m)));
+  for (int64_t rank = 0; rank < communicator.size(); ++rank) {
+    for (int64_t m = 0; m < bench.micro_batches; ++m) {
+      const bool first = m == 0, last = m + 1 == bench.micro_batches;
+      if (rank != communicator.rank() && !first && !last) continue;
+      MicroBatch batch = random_batch(bench, model.config.vocab_size, 1 + static_cast<uint64_t>(rank * bench.micro_batches + m));
+      const int64_t* ids = batch.ids.const_data_ptr<int64_t>();
+      if (first) work.tokens.first.insert(work.tokens.first.end(), ids, ids + batch.ids.numel());
+      if (last) work.tokens.last.insert(work.tokens.last.end(), ids, ids + batch.ids.numel());
+      if (rank == communicator.rank()) work.batches.push_back(std::move(batch));
+    }
   }
   work.settings.trained_targets = communicator.size() * bench.micro_batches * bench.batch * (bench.sequence - 1);
   return work;
@@ -109,7 +118,7 @@ RandomWork random_work(const TrainBench& bench, const ModelSource& model, const 
 void train_random_step(const TrainBench& bench, Engine& engine, const ModelSource& model, Communicator& communicator, double lr) {
   RandomWork work = random_work(bench, model, communicator);
   work.settings.lr = lr;
-  engine.train(build_step(engine.recipe(), communicator.rank(), work.layouts, Work::Train), work.batches, work.settings);
+  engine.train(build_step(engine.recipe(), communicator.rank(), work.layouts, Work::Train, &work.tokens), work.batches, work.settings);
 }
 
 MeasuredSteps measure_steps(const TrainBench& bench, Recipe recipe, const ModelSource& model, Communicator& communicator, int threads) {
@@ -118,7 +127,7 @@ MeasuredSteps measure_steps(const TrainBench& bench, Recipe recipe, const ModelS
   choose_prefetch(bench.config, whole, communicator, recipe);
   Engine engine(recipe, communicator, EngineOptions{.seed = bench.config.run.seed, .threads = threads, .optimizer = bench.config.optimizer.spec});
   engine.set_weights(initial_weights(model, bench.config.run.seed));
-  const StepGraph graph = build_step(recipe, communicator.rank(), work.layouts, Work::Train);
+  const StepGraph graph = build_step(recipe, communicator.rank(), work.layouts, Work::Train, &work.tokens);
   work.settings.lr = 1e-4;
   MeasuredSteps measured;
   double compute = 0, exposed = 0;
