@@ -9,6 +9,7 @@
 #include "ballast/base/error.h"
 #include "ballast/plan/build_step.h"
 #include "ballast/plan/summary.h"
+#include "plan/small_recipe.h"
 
 namespace ballast {
 namespace {
@@ -107,18 +108,8 @@ struct Lowered {
 };
 
 Lowered lower(const Way& way, int64_t length, DType compute = DType::Float32, int64_t heads = 4) {
-  ModelConfig model;
-  model.vocab_size = 50;
-  model.hidden = 32;
-  model.layers = 1;
-  model.heads = model.kv_heads = heads;
-  model.head_dim = 32 / heads;
-  model.intermediate = 64;
-  model.max_positions = 4096;
   Lowered lowered;
-  lowered.recipe.model = describe(model, {});
-  lowered.recipe.topology = Topology::flat(way.members);
-  lowered.recipe.placement = parse_placement_preset("ddp", lowered.recipe.topology);
+  lowered.recipe = small_recipe(Topology::flat(way.members), 1, heads);
   lowered.recipe.compute = compute;
   const auto cut = cut_of(way, length);
   lowered.layout.name = "test";

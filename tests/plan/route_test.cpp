@@ -10,6 +10,7 @@
 #include "ballast/plan/layout_policies.h"
 #include "ballast/plan/layout_report.h"
 #include "ballast/plan/summary.h"
+#include "plan/small_recipe.h"
 
 namespace ballast {
 namespace {
@@ -98,19 +99,7 @@ Layout ring_over(const std::vector<int64_t>& ranks, const Topology& topology, in
 }
 
 std::vector<int64_t> layout_bytes(const Layout& layout, const Topology& topology) {
-  ModelConfig model;
-  model.vocab_size = 50;
-  model.hidden = 32;
-  model.layers = 2;
-  model.heads = model.kv_heads = 4;
-  model.head_dim = 8;
-  model.intermediate = 64;
-  model.max_positions = 4096;
-  Recipe recipe;
-  recipe.model = describe(model, {});
-  recipe.topology = topology;
-  recipe.placement = parse_placement_preset("ddp", topology);
-  const PlanSummary summary = summarize(recipe, layout);
+  const PlanSummary summary = summarize(small_recipe(topology, 2), layout);
   return {summary.levels[0].layout_bytes, summary.levels[1].layout_bytes};
 }
 

@@ -8,27 +8,12 @@
 
 #include "ballast/plan/build_step.h"
 #include "ballast/plan/layout_parts.h"
+#include "plan/small_recipe.h"
 
 namespace ballast {
 namespace {
 
 constexpr int64_t kLayers = 2;
-
-Recipe recipe_on(const Topology& topology) {
-  ModelConfig model;
-  model.vocab_size = 50;
-  model.hidden = 32;
-  model.layers = kLayers;
-  model.heads = model.kv_heads = 4;
-  model.head_dim = 8;
-  model.intermediate = 64;
-  model.max_positions = 4096;
-  Recipe recipe;
-  recipe.model = describe(model, {});
-  recipe.topology = topology;
-  recipe.placement = parse_placement_preset("ddp", topology);
-  return recipe;
-}
 
 // Rings over both nodes, over the ranks of one, and whole sequences; given in no order.
 Layout three_queues(const Topology& topology) {
@@ -68,7 +53,7 @@ class SequenceQueues : public ::testing::TestWithParam<DType> {
     throw std::out_of_range("no such cut sequence");
   }
   Topology topology_{{{"gpu", 4, {}, {}}, {"node", 2, {}, {}}}};
-  Recipe recipe_ = recipe_on(topology_);
+  Recipe recipe_ = small_recipe(topology_, kLayers);
   Layout layout_ = three_queues(topology_);
   std::vector<StepGraph> graphs_;
 };

@@ -91,7 +91,7 @@ void add_layout_bytes(const StepGraph& graph, const Op& op, const Topology& topo
   }
 }
 
-PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
+PlanSummary summarize(const Recipe& recipe, const Layout& layout) {
   const int level_count = recipe.topology.level_count();
   PlanSummary summary;
   summary.ranks = recipe.topology.ranks();
@@ -100,7 +100,7 @@ PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
   std::vector<int64_t> sent(static_cast<size_t>(level_count), 0), laid = sent;
   std::array<std::vector<int64_t>, static_cast<size_t>(Movement::Count)> moved;
   moved.fill(sent);
-  const Arenas checkpoint(build_step(recipe, 0, {}, Work::Collect));   // of a training step, alike on all ranks
+  const Arenas checkpoint(build_step(recipe, 0, {}, Work::Collect));   // alike on all ranks
   std::map<std::vector<int64_t>, RankPlan> known;  // by the slots and piece lengths of the micro-batches
   for (int64_t rank = 0; rank < summary.ranks; ++rank) {
     const auto& batches = layout.ranks[static_cast<size_t>(rank)];
@@ -114,9 +114,9 @@ PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work) {
     auto found = known.find(shape);
     if (found == known.end()) {
       const StepTokens none;
-      const StepGraph graph = build_step(recipe, rank, batches, work, &none);
+      const StepGraph graph = build_step(recipe, rank, batches, Work::Train, &none);
       Arenas arenas(graph);
-      if (work == Work::Train) arenas.hold(checkpoint);
+      arenas.hold(checkpoint);
       found = known.emplace(shape, plan_of(graph, arenas, recipe.topology, rank)).first;
       if (found->second.total() > summary.bytes_per_rank) {
         summary.bytes_per_rank = found->second.total();

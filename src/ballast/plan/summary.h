@@ -24,9 +24,9 @@ struct PlanSummary {
   std::vector<Contributor> largest;        // of the rank that needs most, summed by kind of buffer, largest first
 };
 
-// `layout` says what every rank holds. A training step's arenas also hold what a checkpoint gathers. Of a split token table (table_split.h) all counts
+// Of a training step; `layout` says what every rank holds. The arenas also hold what a checkpoint gathers. Of a split token table (table_split.h) all counts
 // as cold: memory and the bytes of all ranks together do not depend on it. Ranks whose micro-batches have the same sizes have the same plan, so each kind is built once.
-PlanSummary summarize(const Recipe& recipe, const Layout& layout, Work work = Work::Train);
+PlanSummary summarize(const Recipe& recipe, const Layout& layout);
 
 // Adds the bytes that a rank sends in a hop to the level that each of its transfers counts at.
 void add_sent_bytes(const Op& op, const Topology& topology, int64_t rank, std::span<int64_t> by_level);

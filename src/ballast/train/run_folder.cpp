@@ -41,13 +41,14 @@ void check_run_folder(const RunConfig& config, bool resume) {
   std::error_code ignored;
   if (std::filesystem::exists(path / kConfigFile, ignored) || std::filesystem::exists(path / "metrics.jsonl", ignored) ||
       std::filesystem::exists(path / "checkpoints", ignored)) {
-    const bool resumable = std::filesystem::exists(path / kConfigFile, ignored), saved = !checkpoint_steps(path).empty();
+    const bool resumable = std::filesystem::exists(path / kConfigFile, ignored);
+    const std::vector<int64_t> saved = checkpoint_steps(path);
     throw Error(ErrorKind::Usage, "the run folder holds a run already")
         .at(path.string())
-        .found(saved ? fmt::format("checkpoints up to step {}", checkpoint_steps(path).back()) : "a run that ended before its first checkpoint")
-        .cure(!resumable ? "choose another run.dir, or remove this folder first"
-              : saved    ? "choose another run.dir, or go on with it by --resume"
-                         : "choose another run.dir, or start it again from step 0 by --resume");
+        .found(saved.empty() ? "a run that ended before its first checkpoint" : fmt::format("checkpoints up to step {}", saved.back()))
+        .cure(!resumable      ? "choose another run.dir, or remove this folder first"
+              : saved.empty() ? "choose another run.dir, or start it again from step 0 by --resume"
+                              : "choose another run.dir, or go on with it by --resume");
   }
 }
 
