@@ -1,7 +1,7 @@
 // ballast config schema: every key there is.
 #include <cstdio>
 
-#include "ballast/train/run_config.h"
+#include "ballast/config/run_config.h"
 #include "ballast/verbs.h"
 
 namespace ballast::cli {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "ballast/base/error.h"
-#include "ballast/train/run_config.h"
+#include "ballast/config/run_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ballast;

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ballast/train/run_config.h"
+#include "ballast/config/run_config.h"
 
 namespace ballast {
 namespace {

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "ballast/comm/communicator.h"
-#include "ballast/train/run_config.h"
+#include "ballast/config/run_config.h"
 
 namespace ballast {
 

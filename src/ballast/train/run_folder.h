@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "ballast/base/files.h"
+#include "ballast/config/run_config.h"
 #include "ballast/train/metrics.h"
-#include "ballast/train/run_config.h"
 #include "ballast/train/tensorboard.h"
 
 namespace ballast {

@@ -3,13 +3,13 @@
 #include <memory>
 #include <optional>
 
+#include "ballast/config/run_config.h"
 #include "ballast/data/batch.h"
 #include "ballast/data/source.h"
 #include "ballast/engine/engine.h"
 #include "ballast/model/model_folder.h"
 #include "ballast/plan/layout_policies.h"
 #include "ballast/plan/shards.h"
-#include "ballast/train/run_config.h"
 
 namespace ballast {
 

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "ballast/base/log.h"
+#include "ballast/config/run_config.h"
 #include "ballast/train/link_report.h"
 #include "ballast/train/process.h"
-#include "ballast/train/run_config.h"
 
 namespace ballast {
 

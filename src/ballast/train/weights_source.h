@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "ballast/config/run_config.h"
 #include "ballast/data/tokenizer.h"
-#include "ballast/train/run_config.h"
 
 namespace ballast {
 

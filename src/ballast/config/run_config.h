@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "ballast/base/config.h"
+#include "ballast/plan/layout_policies.h"
 #include "ballast/plan/optimizer_spec.h"
 #include "ballast/plan/placement.h"
 #include "ballast/plan/schedule_lr.h"
-#include "ballast/plan/layout_policies.h"
 #include "ballast/plan/topology.h"
 
 namespace ballast {

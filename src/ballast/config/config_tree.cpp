@@ -1,4 +1,4 @@
-#include "ballast/train/config_tree.h"
+#include "ballast/config/config_tree.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

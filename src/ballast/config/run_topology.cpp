@@ -6,8 +6,8 @@
 
 #include "ballast/base/files.h"
 #include "ballast/base/units.h"
-#include "ballast/train/config_tree.h"
-#include "ballast/train/run_config.h"
+#include "ballast/config/config_tree.h"
+#include "ballast/config/run_config.h"
 
 namespace ballast {
 

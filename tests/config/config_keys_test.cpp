@@ -7,7 +7,7 @@
 #include <regex>
 
 #include "ballast/base/files.h"
-#include "ballast/train/run_config.h"
+#include "ballast/config/run_config.h"
 
 namespace ballast {
 namespace {

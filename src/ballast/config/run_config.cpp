@@ -1,4 +1,4 @@
-#include "ballast/train/run_config.h"
+#include "ballast/config/run_config.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 
 #include "ballast/base/check.h"
 #include "ballast/base/units.h"
-#include "ballast/train/config_tree.h"
+#include "ballast/config/config_tree.h"
 
 namespace ballast {
 

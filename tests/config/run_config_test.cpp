@@ -1,6 +1,6 @@
 // The configuration of a run: the example of the manual value by value, every form a key takes, and key and line of
 // what is wrong.
-#include "ballast/train/run_config.h"
+#include "ballast/config/run_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
