@@ -91,6 +91,12 @@ def main():
     parser.add_argument("--precisions", default="bf16")
     parser.add_argument("--out", default="", help="appends one JSON line")
     args = parser.parse_args()
+    peers = [name.strip() for name in args.peers.split(",") if name.strip()]
+    unknown = [name for name in peers if name not in PEERS]
+    if unknown:
+        parser.error(f"--peers: no such peer: {', '.join(unknown)}; there are {', '.join(PEERS)}")
+    if args.micro_batches % args.batch:
+        parser.error(f"--batch {args.batch} does not divide --micro-batches {args.micro_batches}")
     placements, depth, word = [], 0, ""
     for char in args.placements + ",":
         depth += (char == "(") - (char == ")")
@@ -113,13 +119,13 @@ def main():
 
     for turn in range(args.turns):
         print(f"turn {turn + 1}: {args.nodes} nodes x {args.ranks_per_node} ranks, {args.rate}, {args.micro_batches} x 256 tokens per rank", flush=True)
-        for name in [name for name in args.peers.split(",") if name]:
+        for name in peers:
             note(name, *peer(args, name))
         for precision in args.precisions.split(","):
             for one in ours(args, placements, precision):
                 note(f"ballast {one['placement']} {precision}", one["turn_medians_s"], one["bytes"]["cluster"] / args.nodes / 2**20)
     table = sorted(((statistics.median(row["turns"]), name) for name, row in rows.items() if row["turns"]))
-    best = min(seconds for seconds, name in table if not name.startswith("ballast")) if args.peers else float("nan")
+    best = min((seconds for seconds, name in table if not name.startswith("ballast")), default=float("nan"))
     print(f"{'':<52} {'s/step':>8} {'spread':>8} {'MiB/node':>9} {'of best peer':>13}")
     for seconds, name in table:
         row = rows[name]
