@@ -61,7 +61,8 @@ def peer(args, name):
 
 
 def ours(args, placements, precision):
-    command = [os.path.join(ROOT, "tools", "netlab"), "run", "--nodes", str(args.nodes), "--ranks-per-node", str(args.ranks_per_node), "--rate", args.rate, "--quiet", "--",
+    rate = ["--rate", args.rate] if args.nodes > 1 else []
+    command = [os.path.join(ROOT, "tools", "netlab"), "run", "--nodes", str(args.nodes), "--ranks-per-node", str(args.ranks_per_node), *rate, "--quiet", "--",
                args.ballast, "bench", "partition", "--json", "model.preset=gpt2-30m", f"batch={args.batch}", "seq=256", f"micro_batches={args.micro_batches // args.batch}",
                f"steps={args.steps}", f"warmup={args.warmup}", "turns=1", "threads=1", f"precision={precision}", "placements=" + ",".join(placements),
                f"topology={{node: {args.ranks_per_node}, cluster: {args.nodes}}}"]
@@ -79,7 +80,7 @@ def main():
     parser.add_argument("--ballast", default=os.path.join(ROOT, "build", "ballast"))
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("--ranks-per-node", type=int, default=2)
-    parser.add_argument("--rate", default="200mbit")
+    parser.add_argument("--rate", default="200mbit", help="between nodes; one node has no limit")
     parser.add_argument("--micro-batches", type=int, default=1, help="of 256 tokens per rank and step; the peers take them as one batch")
     parser.add_argument("--batch", type=int, default=1, help="sequences of one of our micro-batches")
     parser.add_argument("--turns", type=int, default=1)
@@ -118,7 +119,7 @@ def main():
         print(f"  {name}: {row['turns'][-1]:.2f} s per step", flush=True)
 
     for turn in range(args.turns):
-        print(f"turn {turn + 1}: {args.nodes} nodes x {args.ranks_per_node} ranks, {args.rate}, {args.micro_batches} x 256 tokens per rank", flush=True)
+        print(f"turn {turn + 1}: {args.nodes} nodes x {args.ranks_per_node} ranks, {args.rate if args.nodes > 1 else 'no limit'}, {args.micro_batches} x 256 tokens per rank", flush=True)
         for name in peers:
             note(name, *peer(args, name))
         for precision in args.precisions.split(","):

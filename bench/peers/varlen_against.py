@@ -126,7 +126,8 @@ def main():
                     continue
                 note(f"pytorch {method}", rates, {"loss": more["loss_last"], "padding": 1 - 1 / more["slots_per_real_token"], "peak_mib": more["peak_rss_mib"]})
             for ranks in map(int, args.ranks.split(",")):
-                if ranks > 1 and args.mode == "fp32":
+                # train_varlen.py has 1024 positions: longer sequences are compared with the script that takes any length.
+                if args.mode == "fp32" and (ranks > 1 or args.longest > 1024):
                     rates, failure = peer_ranks(args, ranks, lengths)
                     if rates is None:
                         print(f"  pytorch packed, {ranks} ranks: failed: {failure}", flush=True)
