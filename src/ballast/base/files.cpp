@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 namespace ballast {
 
@@ -125,11 +127,26 @@ void sync_folder(const std::filesystem::path& folder) {
   if (::fsync(file.get()) != 0 && errno != EINVAL) throw system_error(errno, "cannot sync the folder", folder);
 }
 
+std::string nearest_file(const std::filesystem::path& path) {
+  constexpr size_t kMost = 1000;
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator it(folder_of(path), ignored), end;
+       !ignored && it != end && names.size() < kMost; it.increment(ignored))
+    names.push_back(it->path().filename().string());
+  std::sort(names.begin(), names.end());
+  return nearest(path.filename().string(), names);
+}
+
 std::string read_file(const std::filesystem::path& path, const ReadLimits& limits) {
   Descriptor file(path, O_RDONLY);
   if (file.get() < 0) {
-    const bool absent = errno == ENOENT || errno == ENOTDIR;
-    throw system_error(errno, "cannot open the file", path, absent ? limits.missing : ErrorKind::Environment);
+    const int error = errno;
+    if (error != ENOENT && error != ENOTDIR) throw system_error(error, "cannot open the file", path);
+    const std::string near = nearest_file(path);
+    throw system_error(error, "cannot open the file", path, limits.missing)
+        .cure(near.empty() ? "check the path; a relative one starts at the working folder"
+                           : fmt::format("did you mean '{}'?", printable(near)));
   }
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) throw system_error(errno, "cannot read the size", path);

@@ -47,6 +47,9 @@ struct ReadLimits {
 // and Error(Data) when larger than the limit.
 std::string read_file(const std::filesystem::path& path, const ReadLimits& limits = {});
 
+// The name in the path's folder that is nearest to its own, or "" if none is near: for "did you mean".
+std::string nearest_file(const std::filesystem::path& path);
+
 // Creates a folder and its parents. Throws Error(Environment).
 void make_folders(const std::filesystem::path& folder);
 

@@ -174,11 +174,13 @@ void check_characters(std::string_view text, const std::shared_ptr<const std::st
     if (length == 0)
       throw Error(ErrorKind::Usage, "not valid UTF-8")
           .at(mark.text())
-          .found(fmt::format("byte 0x{:02x} at offset {}", c, i));
+          .found(fmt::format("byte 0x{:02x} at offset {}", c, i))
+          .cure("save the text as UTF-8");
     if ((c < 0x20 && c != '\n' && c != '\r' && c != '\t') || c == 0x7f) {
       throw Error(ErrorKind::Usage, "a control character")
           .at(mark.text())
-          .found(fmt::format("byte 0x{:02x} at offset {}", c, i));
+          .found(fmt::format("byte 0x{:02x} at offset {}", c, i))
+          .cure("remove it, or write it as an escape in double quotes");
     }
     if (!one_line) c == '\n' ? (++mark.line, mark.column = 1) : ++mark.column;
     i += length;
@@ -269,7 +271,8 @@ YamlNode parse_yaml(std::string_view text, const std::string& source, bool one_l
     throw Error(ErrorKind::Usage, "too large for a configuration")
         .at(printable(source, 400))
         .found(fmt::format("{} bytes", text.size()))
-        .expected(fmt::format("at most {} bytes", limits.bytes));
+        .expected(fmt::format("at most {} bytes", limits.bytes))
+        .cure("check that this is the configuration and not a file of data");
   }
   check_characters(text, name, one_line);
   TreeBuilder builder(name, one_line, limits);
@@ -292,7 +295,9 @@ YamlNode parse_yaml(std::string_view text, const std::string& source, bool one_l
     if (mark.line > last)
       mark.line = last,
       mark.column = static_cast<int64_t>(text.size() - (text.rfind('\n') + 1)) + 1;  // in the line of kEnd
-    throw Error(ErrorKind::Usage, "not valid YAML: " + error.msg).at(mark.text());
+    throw Error(ErrorKind::Usage, "not valid YAML: " + error.msg)
+        .at(mark.text())
+        .cure("close brackets and quotes before this place, indent with spaces, and quote text that holds ': ' or ' #'");
   }
 }
 

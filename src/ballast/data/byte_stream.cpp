@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ballast/base/error.h"
+#include "ballast/base/files.h"
 
 namespace ballast {
 
@@ -179,17 +180,10 @@ std::string without_compression(const std::string& path) {
 }
 
 int64_t input_file_bytes(const std::string& path) {
-  namespace fs = std::filesystem;
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
     const int error = errno;
-    std::vector<std::string> names;
-    std::error_code ignored;
-    const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
-    for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end && names.size() < 1000;
-         it.increment(ignored))
-      names.push_back(it->path().filename().string());
-    const std::string near = nearest(fs::path(path).filename().string(), names);
+    const std::string near = nearest_file(path);
     throw Error(ErrorKind::Data, "cannot find the data file")
         .at(path)
         .found(errno_text(error))

@@ -30,35 +30,43 @@ void check(const std::string& path, const arrow::Status& status) {
   if (!status.ok()) throw corrupt(path, status.ToString());
 }
 
-// The strings of a column, whichever of Arrow's two string types holds them.
+// The strings of a column, whichever of Arrow's two string types holds them, as they are or as indices into a dictionary.
 class Strings {
  public:
   Strings(const arrow::Array& array, const std::string& path, const std::string& field)
-      : small_(array.type_id() == arrow::Type::STRING ? static_cast<const arrow::StringArray*>(&array) : nullptr),
-        large_(array.type_id() == arrow::Type::LARGE_STRING ? static_cast<const arrow::LargeStringArray*>(&array)
-                                                            : nullptr),
+      : array_(array),
+        indices_(array.type_id() == arrow::Type::DICTIONARY ? static_cast<const arrow::DictionaryArray*>(&array) : nullptr),
         path_(path),
         field_(field) {
+    const arrow::Array& values = indices_ ? *indices_->dictionary() : array;
+    if (values.type_id() == arrow::Type::STRING) small_ = static_cast<const arrow::StringArray*>(&values);
+    if (values.type_id() == arrow::Type::LARGE_STRING) large_ = static_cast<const arrow::LargeStringArray*>(&values);
     if (!small_ && !large_)
       throw Error(ErrorKind::Data, "a column has the wrong type")
           .at(path, "column '" + printable(field, 40) + "'")
           .found(array.type()->ToString())
-          .expected("string");
+          .expected("string")
+          .cure("name a column of text in data.fields, or write this one as text");
   }
   std::string at(int64_t index, int64_t row) const {
-    if (small_ ? small_->IsNull(index) : large_->IsNull(index))
-      throw Error(ErrorKind::Data, "a record's field is null")
-          .at(path_, "row " + std::to_string(row) + ", field '" + printable(field_, 40) + "'");
+    const auto place = [&] { return "row " + std::to_string(row) + ", field '" + printable(field_, 40) + "'"; };
+    const auto null = [&] { return Error(ErrorKind::Data, "a record's field is null").at(path_, place()); };
+    if (array_.IsNull(index)) throw null();
+    if (indices_) {
+      index = indices_->GetValueIndex(index);
+      if (small_ ? small_->IsNull(index) : large_->IsNull(index)) throw null();
+    }
     const std::string_view view = small_ ? small_->GetView(index) : large_->GetView(index);
     if (!simdjson::validate_utf8(view))
-      throw Error(ErrorKind::Data, "a record is not valid UTF-8")
-          .at(path_, "row " + std::to_string(row) + ", field '" + printable(field_, 40) + "'");
+      throw Error(ErrorKind::Data, "a record is not valid UTF-8").at(path_, place());
     return std::string(view);
   }
 
  private:
-  const arrow::StringArray* small_;
-  const arrow::LargeStringArray* large_;
+  const arrow::Array& array_;
+  const arrow::DictionaryArray* indices_;   // absent: the values stand in the column
+  const arrow::StringArray* small_ = nullptr;
+  const arrow::LargeStringArray* large_ = nullptr;
   const std::string& path_;
   const std::string& field_;
 };

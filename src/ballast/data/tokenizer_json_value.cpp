@@ -94,7 +94,8 @@ JsonValue parse_json(simdjson::dom::parser& parser, std::string_view bytes, cons
   try {
     const auto ignored = nlohmann::json::parse(bytes.begin(), bytes.end());
   } catch (const nlohmann::json::exception& second) {
-    throw json_error(ErrorKind::CorruptFile, "the file is not valid JSON", file, second, bytes);
+    throw json_error(ErrorKind::CorruptFile, "the file is not valid JSON", file, second, bytes)
+        .cure("correct the file there, or copy it again if it was cut short");
   }
   throw Error(ErrorKind::CorruptFile, "the file is not valid JSON").at(file).found(simdjson::error_message(error));
 }

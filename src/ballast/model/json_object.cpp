@@ -22,7 +22,8 @@ nlohmann::json parse_json_object(const std::string& text, const std::string& nam
   try {
     object = nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& fault) {
-    throw json_error(ErrorKind::CorruptFile, "not valid JSON", name_for_errors, fault, text);
+    throw json_error(ErrorKind::CorruptFile, "not valid JSON", name_for_errors, fault, text)
+        .cure("correct the file there, or copy it again if it was cut short");
   }
   if (!object.is_object())
     throw Error(ErrorKind::CorruptFile, "not a JSON object")
@@ -64,7 +65,8 @@ int64_t JsonObject::required_integer(const std::vector<std::string>& keys, int64
   if (!value)
     throw Error(ErrorKind::Usage, "a required key is missing")
         .at(file_, fmt::format("key {}{}", prefix_, keys.front()))
-        .expected(fmt::format("an integer from {} to {}", lowest, highest));
+        .expected(fmt::format("an integer from {} to {}", lowest, highest))
+        .cure("add the key; the model's own config.json has it");
   return *value;
 }
 
@@ -106,7 +108,7 @@ void JsonObject::refuse(const std::string& key, const std::string& what, const s
       .at(file_, fmt::format("key {}{}", prefix_, key))
       .found(value ? shown(*value) : "nothing")
       .expected(expected)
-      .cure(cure);
+      .cure(cure.empty() ? "give the key an expected value; a model that needs another one is not supported" : cure);
 }
 
 }  // namespace ballast

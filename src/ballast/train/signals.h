@@ -1,5 +1,6 @@
 #pragma once
-// INT, TERM and USR1 (Slurm's warning): the first asks the run to finish its step, save and stop; a second INT ends the process at once.
+// INT, TERM and USR1 (Slurm's warning): the first asks the run to finish its step, save and stop; an INT a second or more
+// later ends the process at once.
 namespace ballast {
 
 // Installs the handlers while it lives. Rank 0 says on standard error what the first one does.
