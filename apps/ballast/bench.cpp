@@ -13,7 +13,7 @@ void add_bench(CLI::App& app, Chosen& chosen) {
                    "ranks=R, placement=..., topology=...; links takes topology=...; partition also placements=LIST, turns=N, seeds=N; "
                    "layout takes lengths=FILE, layouts=LIST, ranks=R, micro_tokens=N; sequences also group=N and runs the steps")
       ->option_text("key=value ...");
-  verb->add_option("--ranks", options->ranks, "Like ranks=N; 0: one, or as the topology says")
+  verb->add_option("--ranks", options->ranks, "Like ranks=N; 0: one, or as the topology says; of layout 64")
       ->check(CLI::Range(int64_t{0}, int64_t{100'000'000}))
       ->option_text("N [0]")
       ->group("Machine");

@@ -249,7 +249,7 @@ TEST(RunConfig, VerbsNameWhatTheyMiss) {
                                                          {Needs::EvalData, "data.eval"},
                                                          {Needs::RunFolder, "run.dir"},
                                                          {Needs::Length, "train.epochs"}};
-  for (const auto& [need, what] : table) EXPECT_THAT(message_of([&] { require(empty, {need}); }), HasSubstr(what));
+  for (const auto& [need, what] : table) EXPECT_THAT(message_of([&, need = need] { require(empty, {need}); }), HasSubstr(what));
 }
 
 TEST(RunConfig, WhatMayChangeOnResume) {

@@ -114,6 +114,7 @@ Scalars scalars_of(const MetricsLine& line) {
                     {"perf/communication_share", m->communication_share},
                     {"perf/data_wait_share", m->data_wait_share},
                     {"perf/imbalance", m->imbalance},
+                    {"perf/token_imbalance", m->token_imbalance},
                     {"perf/padding_share", m->padding_share},
                     {"memory/peak_bytes", static_cast<double>(m->memory_bytes)}};
     for (const auto& [level, bytes] : m->bytes) scalars.emplace_back("comm/bytes_" + level, static_cast<double>(bytes));
