@@ -103,6 +103,14 @@ TEST_F(Files, SystemErrorsCarryPathAndErrno) {
   EXPECT_THAT(no_space.what(), HasSubstr("free space on the disk"));
 }
 
+TEST_F(Files, AMissingFileIsGuessedUnlessItIsAPartOfASet) {
+  write_aside(folder_ / "train.yaml", "");
+  EXPECT_THAT(error_of([&] { read_file(folder_ / "tran.yaml"); }).what(), HasSubstr("did you mean 'train.yaml'?"));
+  EXPECT_THAT(error_of([&] { read_file(folder_ / "x"); }).what(), HasSubstr("check the path"));
+  EXPECT_THAT(error_of([&] { read_file(folder_ / "tran.yaml", ReadLimits{.missing = ErrorKind::CorruptFile}); }).what(),
+              testing::Not(HasSubstr("did you mean")));
+}
+
 TEST_F(Files, ReadsAreBounded) {
   const auto path = folder_ / "a";
   write_aside(path, "12345");

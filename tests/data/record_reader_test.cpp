@@ -182,7 +182,8 @@ TEST(Reader, RefusesOtherExtensions) {
 
 void write_parquet(const std::string& path, const std::shared_ptr<arrow::Table>& table, int64_t group = 700) {
   const auto file = arrow::io::FileOutputStream::Open(path).ValueOrDie();
-  ASSERT_TRUE(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), file, group).ok());
+  const auto types = parquet::ArrowWriterProperties::Builder().store_schema()->build();   // as pyarrow does: dictionaries stay so
+  ASSERT_TRUE(parquet::arrow::WriteTable(*table, arrow::default_memory_pool(), file, group, parquet::default_writer_properties(), types).ok());
   ASSERT_TRUE(file->Close().ok());
 }
 
@@ -244,6 +245,28 @@ TEST(Parquet, ReadsConversations) {
   EXPECT_EQ(records[1].messages, (std::vector<ChatMessage>{{"user", "three"}}));
   chat.role = "speaker";
   EXPECT_NE(failure([&] { all(path, chat); }).find("speaker"), std::string::npos);
+}
+
+TEST(Parquet, ReadsTextThatIsKeptInADictionary) {
+  const TemporaryFolder folder;
+  const std::string path = (folder.path() / "dictionary.parquet").string();
+  const auto write = [&](const std::shared_ptr<arrow::Array>& array) {
+    write_parquet(path, arrow::Table::Make(arrow::schema({arrow::field("text", array->type())}), {array}));
+  };
+  arrow::StringDictionary32Builder builder;
+  for (const char* text : {"b", "a", "b"}) ASSERT_TRUE(builder.Append(text).ok());
+  write(builder.Finish().ValueOrDie());
+  const auto records = all(path, RecordFormat{});
+  ASSERT_EQ(records.size(), 3u);
+  EXPECT_EQ(records[0].text + records[1].text + records[2].text, "bab");
+  arrow::StringDictionary32Builder with_null;
+  ASSERT_TRUE(with_null.Append("a").ok() && with_null.AppendNull().ok());
+  write(with_null.Finish().ValueOrDie());
+  EXPECT_NE(failure([&] { all(path, RecordFormat{}); }).find("row 2"), std::string::npos);
+  arrow::Dictionary32Builder<arrow::Int64Type> numbers;
+  ASSERT_TRUE(numbers.Append(3).ok());
+  write(numbers.Finish().ValueOrDie());
+  EXPECT_NE(failure([&] { all(path, RecordFormat{}); }).find("wrong type"), std::string::npos);
 }
 
 TEST(Parquet, NullsAndBadBytesAreNamed) {

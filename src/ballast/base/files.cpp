@@ -143,10 +143,11 @@ std::string read_file(const std::filesystem::path& path, const ReadLimits& limit
   if (file.get() < 0) {
     const int error = errno;
     if (error != ENOENT && error != ENOTDIR) throw system_error(error, "cannot open the file", path);
+    Error absent = system_error(error, "cannot open the file", path, limits.missing);
+    if (limits.missing == ErrorKind::CorruptFile) throw absent;   // a part of a set is gone, not misspelt
     const std::string near = nearest_file(path);
-    throw system_error(error, "cannot open the file", path, limits.missing)
-        .cure(near.empty() ? "check the path; a relative one starts at the working folder"
-                           : fmt::format("did you mean '{}'?", printable(near)));
+    throw std::move(absent).cure(near.empty() ? "check the path; a relative one starts at the working folder"
+                                                : fmt::format("did you mean '{}'?", printable(near)));
   }
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) throw system_error(errno, "cannot read the size", path);

@@ -108,7 +108,7 @@ void JsonObject::refuse(const std::string& key, const std::string& what, const s
       .at(file_, fmt::format("key {}{}", prefix_, key))
       .found(value ? shown(*value) : "nothing")
       .expected(expected)
-      .cure(cure.empty() ? "give the key an expected value; a model that needs another one is not supported" : cure);
+      .cure(cure);
 }
 
 }  // namespace ballast

@@ -32,7 +32,8 @@ class JsonObject {
 
   // Throws Error(Usage) for the value of a key.
   [[noreturn]] void refuse(const std::string& key, const std::string& what, const std::string& expected = "",
-                           const std::string& cure = "") const;
+                           const std::string& cure = "give the key an expected value; a model that needs another one is "
+                                                     "not supported") const;
   const std::string& file() const { return file_; }
 
  private:
