@@ -5,12 +5,13 @@
 
 namespace ballast {
 
-inline Recipe small_recipe(const Topology& topology, int64_t layers, int64_t heads = 4) {
+inline Recipe small_recipe(const Topology& topology, int64_t layers, int64_t heads = 4, int64_t heads_of_a_key = 1) {
   ModelConfig model;
   model.vocab_size = 50;
   model.hidden = 32;
   model.layers = layers;
-  model.heads = model.kv_heads = heads;
+  model.heads = heads;
+  model.kv_heads = heads / heads_of_a_key;
   model.head_dim = model.hidden / heads;
   model.intermediate = 64;
   model.max_positions = 4096;

@@ -13,17 +13,21 @@
 
 namespace ballast {
 
-struct CutRole {
+// With whom a member exchanges.
+struct CutPeers {
   std::vector<int64_t> queries;                // members whose queries it works on, itself included
   std::vector<int64_t> keys;                   // members whose keys and values it gathers first, itself included
   int64_t shift_to = -1, shift_from = -1;      // whom it then gives them to, and from whom it takes others; -1: keeps its own
   int64_t next = -1, previous = -1;            // in its ring; -1: none
+};
+struct CutRole : CutPeers {
   std::vector<std::vector<int64_t>> stations;  // by step: members whose keys and values it holds
 };
 
 // The member that this one gives its keys to in its ring; -1: none.
 int64_t next_in_ring(const CutSequence& cut, int64_t member);
-// Throws Error(Usage) if team^2 does not divide the members.
+// Both throw Error(Usage) if team^2 does not divide the members.
+CutPeers peers_of(const CutSequence& cut, int64_t member);
 CutRole role_of(const CutSequence& cut, int64_t member);
 
 }  // namespace ballast

@@ -105,7 +105,7 @@ double moves_s(std::span<const TokenMove> moves, const SequenceCost& cost, const
       in[static_cast<size_t>(move.to / size)] += move.count;
     }
     const int64_t most = std::max(*std::max_element(out.begin(), out.end()), *std::max_element(in.begin(), in.end()));
-    const auto bytes = static_cast<double>(most * cost.moved_bytes) / kExchanges;
+    const auto bytes = static_cast<double>(most * cost.moved_bytes()) / kExchanges;
     seconds = std::max(seconds, static_cast<double>(kExchanges * cost.layer_count()) * cost.link_s(level, bytes));
   }
   return seconds;

@@ -15,43 +15,6 @@ namespace ballast {
 
 namespace {
 
-// What a hop that is spread over links sends beside the way across: slices to and from the first ranks of the links.
-void add_slices(const CutSequence& cut, const Topology& topology, int64_t member, int64_t next, const SharingBytes& bytes, std::vector<double>& by_level) {
-  const int64_t from = cut.ranks[static_cast<size_t>(member)], to = cut.ranks[static_cast<size_t>(next)];
-  const int level = topology.common_level(from, to);
-  if (!routing_pays(topology, level)) return;
-  for (const int64_t end : {from, to}) {
-    const std::vector<int64_t> heads = topology.link_heads(end, level);
-    for (const int64_t head : heads) {
-      if (head != end) by_level[static_cast<size_t>(topology.common_level(end, head))] += (bytes.ring - bytes.shift) / static_cast<double>(heads.size());
-    }
-  }
-}
-
-// Bytes of one cut sequence to the levels that its transfers count at.
-void add_sharing_bytes(const CutSequence& cut, const SequenceCost& cost, const Topology& topology, bool route, std::vector<double>& by_level) {
-  const SharingBytes bytes = sharing_bytes(cost, cut);
-  const int64_t members = cut.members(), sets = cut.team * cut.team, length = members / std::max<int64_t>(1, sets) * cut.team;
-  const auto add = [&](int64_t from, int64_t to, double sent) {
-    if (from != to) by_level[static_cast<size_t>(topology.common_level(cut.ranks[static_cast<size_t>(from)], cut.ranks[static_cast<size_t>(to)]))] += sent;
-  };
-  for (int64_t member = 0; member < members; ++member) {
-    if (cut.sharing == Sharing::Heads) {
-      for (int64_t other = 0; other < members; ++other) add(member, other, bytes.ring / static_cast<double>(members - 1));
-      continue;
-    }
-    // Its ring: the same place in every team of its set of consecutive teams.
-    const int64_t begin = member / length * length;
-    const int64_t next = cut.sharing == Sharing::Ring ? begin + (member - begin + cut.team) % length : (member + 1) % members;
-    add(member, next, bytes.ring);
-    if (route && cut.sharing == Sharing::Ring) add_slices(cut, topology, member, next, bytes, by_level);
-    const int64_t team = member / cut.team * cut.team;
-    for (int64_t other = team; other < team + cut.team; ++other) {
-      if (cut.team > 1) add(member, other, bytes.team / static_cast<double>(cut.team - 1));
-    }
-  }
-}
-
 // What the prediction takes for granted about links.
 void add_link_notes(const Topology& topology, const LayoutLimits& limits, LayoutReport& report) {
   std::vector<std::string> single, free;
@@ -143,7 +106,7 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
         if (part.member != 0) continue;
         ++report.cut_sequences;
         lengths.push_back(cut.length);
-        add_sharing_bytes(cut, cost, topology, limits.options.route, report.sharing_bytes);
+        add_sharing_bytes(cost, cut, topology, limits.options.route, report.sharing_bytes);
         if (cut.level < 0) continue;
         int64_t& shortest = report.shortest_cut[static_cast<size_t>(cut.level)];
         shortest = shortest == 0 ? cut.length : std::min(shortest, cut.length);
@@ -168,7 +131,7 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
     const double moving = moves_s(moved, cost, topology);
     const std::vector<int64_t> by_level = tokens_by_level(moved, topology);
     for (size_t level = 0; level < levels; ++level) {
-      report.moved_bytes[level] += static_cast<double>(by_level[level]) * static_cast<double>(cost.moved_bytes * cost.layer_count());
+      report.moved_bytes[level] += static_cast<double>(by_level[level]) * static_cast<double>(cost.moved_bytes() * cost.layer_count());
     }
     report.remap_s += moving;
     report.step_s += moves ? slowest_attention + moving + slowest_linear : slowest;

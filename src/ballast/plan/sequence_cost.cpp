@@ -93,8 +93,8 @@ SequenceCost sequence_cost(const ModelConfig& config, const Topology& topology, 
   const double matrices = hidden * (2 * query + 2 * kv) + hidden * static_cast<double>(config.intermediate) * (config.gated ? 3 : 2);
   cost.attention = Curve::rate(flops / (12 * query));
   cost.linear = Curve::rate(flops / (6 * matrices));
-  cost.key_bytes = 2 * config.kv_width() * element_bytes;
-  cost.moved_bytes = 2 * (2 * config.query_width() + 2 * config.kv_width()) * element_bytes;
+  cost.query_bytes = config.query_width() * element_bytes, cost.key_bytes = 2 * config.kv_width() * element_bytes;
+  cost.query_sum_bytes = config.query_width() * 4, cost.key_sum_bytes = 2 * config.kv_width() * 4, cost.head_bytes = config.heads * 4;
   for (int level = 0; level < topology.level_count(); ++level) {
     const Level& link = topology.level(level);
     cost.links.push_back(link.bandwidth ? Curve::rate(*link.bandwidth, link.latency.value_or(0)) : Curve());

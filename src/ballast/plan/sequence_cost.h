@@ -39,9 +39,11 @@ struct SequenceCost {
   Curve attention = Curve::rate(1e12 / (12 * 768.0));        // by visible pairs
   Curve linear = Curve::rate(1e12 / (72 * 768.0 * 768.0));   // by tokens
   std::vector<Curve> links;       // by level: bytes that one unit below it sends; a level beyond the list is free
-  int64_t key_bytes = 6144;       // keys and values of one token in one layer, sent once
-  int64_t moved_bytes = 24576;    // what one moved token sends in one layer: queries, keys, values and output, forward and backward
+  // Of one token in one layer: its query, and its key and value, in the compute dtype; their sums in fp32; one fp32 for every head.
+  int64_t query_bytes = 3072, key_bytes = 6144, query_sum_bytes = 3072, key_sum_bytes = 6144, head_bytes = 48;
 
+  // What one moved token sends in one layer: query, key, value and output, forward and backward.
+  int64_t moved_bytes() const { return 4 * query_bytes + 2 * key_bytes; }
   int64_t layer_count() const;
   double attention_s(int64_t length, int64_t members = 1) const;   // of one of the ranks that share it in equal parts, all layers
   // However many ranks share it: what they need together, at least.
