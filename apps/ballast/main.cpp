@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ballast/base/error.h"
+#include "ballast/base/heap.h"
 #include "ballast/base/log.h"
 #include "ballast/guard.h"
 #include "ballast/verbs.h"
@@ -90,5 +91,6 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  ballast::keep_freed_pages();
   return ballast::cli::guarded([&] { return parse_and_run(argc, argv); });
 }

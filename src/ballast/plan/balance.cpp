@@ -40,22 +40,19 @@ bool fill(BalanceState& state, double limit, double worth) {
 }  // namespace
 
 std::optional<Balance> balance_longest_first(const BalanceTask& task, std::span<const SampleRef> samples) {
-  BalanceTask whole = task;
-  whole.members.clear();   // no rings
-  BalanceState state(whole, samples);
-  if (!state.place(std::numeric_limits<double>::infinity(), 0, 2)) return std::nullopt;
-  return state.result();
+  BalanceState state(task, samples);
+  return state.place_whole() ? std::optional(state.result()) : std::nullopt;
 }
 
 std::optional<Balance> balance(const BalanceTask& task, std::span<const SampleRef> samples) {
   BalanceState state(task, samples);
   std::optional<Balance> best;
-  const auto keep = [&](Balance&& other) {
-    if (!best || other.seconds < best->seconds) best = std::move(other);
+  const auto keep = [&] {
+    if (!best || state.seconds() < best->seconds) best = state.result();
   };
   const auto improve_and_keep = [&] {
     improve(state);
-    keep(state.result());
+    keep();
   };
   const auto attempt = [&](double limit) {
     if (fill(state, limit, best ? best->seconds : std::numeric_limits<double>::infinity())) improve_and_keep();
@@ -93,7 +90,8 @@ std::optional<Balance> balance(const BalanceTask& task, std::span<const SampleRe
     if (state.place(1.005 * state.mean(), cut, state.ranks())) improve_and_keep();
   }
   if (best && best->seconds > best->mean * (1 + 1e-12)) {   // never worse than whole sequences, longest first
-    if (auto whole = balance_longest_first(task, samples)) keep(std::move(*whole));
+    state.clear();
+    if (state.place_whole(best->seconds)) keep();
   }
   int64_t cut = 0;
   if (best) for (const Balance::Ring& ring : best->rings) cut += static_cast<int64_t>(ring.ranks.size());

@@ -14,6 +14,59 @@ constexpr double kTiny = 5e-3;        // of the mean: what costs less is not cut
 constexpr int64_t kFailures = 8;      // rings in a row above the limit after which only tokens ask for more
 constexpr int64_t kManyRanks = 128;   // most ranks that are sorted one by one for a ring
 
+// The least loaded rank with room for a sequence, while lengths fall and loads rise.
+class LightestRanks {
+ public:
+  explicit LightestRanks(BalanceState& state) : state_(state) {}
+
+  int64_t with_room(int64_t length) {   // -1: none
+    if (stale_) renew();
+    while (!parked_.empty() && parked_.top().first >= length) {
+      const int64_t rank = parked_.top().second;
+      parked_.pop();
+      light_.emplace(state_.load(rank), rank);
+    }
+    for (; !light_.empty(); light_.pop()) {
+      const auto [load_then, rank] = light_.top();
+      if (load_then != state_.load(rank)) continue;
+      if (state_.room(rank) >= length) return rank;
+      parked_.emplace(state_.room(rank), rank);
+    }
+    return -1;
+  }
+
+  // The rank that with_room gave last has taken something on.
+  void loaded(int64_t rank) {
+    light_.pop();
+    light_.emplace(state_.load(rank), rank);
+  }
+  // These have. Large rings change most ranks at once.
+  void loaded(std::span<const int64_t> ranks) {
+    const auto added = static_cast<int64_t>(ranks.size());
+    stale_ |= 8 * added > state_.ranks() || static_cast<int64_t>(light_.size()) + added > 8 * state_.ranks();
+    if (!stale_) for (int64_t rank : ranks) light_.emplace(state_.load(rank), rank);
+  }
+
+ private:
+  using Entry = std::pair<double, int64_t>;   // load, rank; outdated where the load has changed since
+
+  void renew() {
+    std::vector<Entry> entries;
+    entries.reserve(4 * static_cast<size_t>(state_.ranks()));
+    for (int64_t rank = 0; rank < state_.ranks(); ++rank) entries.emplace_back(state_.load(rank), rank);
+    light_ = Light(std::greater<>(), std::move(entries));
+    parked_ = {};
+    stale_ = false;
+    state_.add_work(state_.ranks());
+  }
+
+  BalanceState& state_;
+  using Light = std::priority_queue<Entry, std::vector<Entry>, std::greater<>>;
+  Light light_;
+  std::priority_queue<std::pair<int64_t, int64_t>> parked_;   // room, rank: without room for what came last
+  bool stale_ = true;                                         // both are to be made anew
+};
+
 }  // namespace
 
 // Ring members beyond which parts are tiny.
@@ -134,50 +187,17 @@ BalanceState::Candidate BalanceState::find_ring(uint32_t item, int64_t members, 
 }
 
 bool BalanceState::place(double limit, size_t cut, int64_t least) {
-  using Entry = std::pair<double, int64_t>;   // load, rank; stale where the load has changed since
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> light;
-  std::priority_queue<std::pair<int64_t, int64_t>> parked;   // room, rank: without room for what came last. Lengths only fall
-  bool stale = true;   // `light` and `parked` are to be made anew: large rings change most ranks at once
-  const auto renew = [&] {
-    std::vector<Entry> entries;
-    entries.reserve(4 * load_.size());
-    for (size_t r = 0; r < load_.size(); ++r) entries.emplace_back(load_[r], static_cast<int64_t>(r));
-    light = std::priority_queue<Entry, std::vector<Entry>, std::greater<>>(std::greater<>(), std::move(entries));
-    parked = {};
-    stale = false;
-    work_ += ranks();
-  };
+  LightestRanks light(*this);
   work_ += static_cast<int64_t>(samples_.size());
   int64_t failures = 0;   // rings in a row that did not stay below the limit
   for (size_t i = 0; i < samples_.size(); ++i) {
     const auto item = static_cast<uint32_t>(i);
     const int64_t length = samples_[i].length;
-    int64_t lightest = -1;
     if (task_.quick && spent()) return false;
-    if (i >= cut && length <= task_.capacity) {
-      if (stale) renew();
-      while (!parked.empty() && parked.top().first >= length) {
-        const int64_t rank = parked.top().second;
-        parked.pop();
-        light.emplace(load(rank), rank);
-      }
-      while (!light.empty()) {
-        const auto [load_then, rank] = light.top();
-        if (load_then == load(rank)) {
-          if (room(rank) >= length) {
-            lightest = rank;
-            break;
-          }
-          parked.emplace(room(rank), rank);
-        }
-        light.pop();
-      }
-    }
+    const int64_t lightest = i >= cut && length <= task_.capacity ? light.with_room(length) : -1;
     const auto keep_whole = [&] {
-      light.pop();
-      whole_[static_cast<size_t>(lightest)].push_back(item);
-      change(lightest, costs_[i], length, 0);
-      light.emplace(load(lightest), lightest);
+      push_whole(item, lightest);
+      light.loaded(lightest);
     };
     const double whole_time = lightest < 0 ? std::numeric_limits<double>::infinity() : load(lightest) + costs_[i];
     if (task_.quick && lightest >= 0 && failures >= kFailures && whole_time > task_.worth) return false;
@@ -202,11 +222,25 @@ bool BalanceState::place(double limit, size_t cut, int64_t least) {
       continue;
     }
     add_ring(item, std::move(ring.ranks));
-    const auto added = static_cast<int64_t>(rings_.back().ranks.size());
-    stale |= 8 * added > ranks() || static_cast<int64_t>(light.size()) + added > 8 * ranks();
-    if (!stale) for (int64_t rank : rings_.back().ranks) light.emplace(load(rank), rank);
+    light.loaded(rings_.back().ranks);
   }
   return true;
+}
+
+bool BalanceState::place_whole(double worth) {
+  LightestRanks light(*this);
+  for (size_t i = 0; i < samples_.size(); ++i) {
+    const int64_t rank = light.with_room(samples_[i].length);
+    if (rank < 0 || load(rank) + costs_[i] >= worth) return false;
+    push_whole(static_cast<uint32_t>(i), rank);
+    light.loaded(rank);
+  }
+  return true;
+}
+
+void BalanceState::push_whole(uint32_t item, int64_t rank) {
+  whole_[static_cast<size_t>(rank)].push_back(item);
+  change(rank, costs_[item], samples_[item].length, 0);
 }
 
 }  // namespace ballast

@@ -13,6 +13,7 @@ BalanceState::BalanceState(const BalanceTask& task, std::span<const SampleRef> s
   for (size_t item = 0; item < samples.size(); ++item) costs_.push_back(member_cost(item, 1));
   mean_ = std::accumulate(costs_.begin(), costs_.end(), 0.0) / static_cast<double>(ranks);
   load_.resize(ranks), link_s_.resize(ranks), tokens_.resize(ranks), whole_.resize(ranks);
+  for (auto& items : whole_) items.reserve(2 * samples.size() / ranks + 1);
   for (int level = 0; level < task.topology.level_count(); ++level) {
     sizes_.push_back(task.topology.group_size(level));
     unit_load_.emplace_back(ranks / static_cast<size_t>(sizes_.back()));
@@ -89,12 +90,19 @@ BalanceState::Ring BalanceState::take_ring(size_t index) {
   return ring;
 }
 
+double BalanceState::seconds() const {
+  double most = 0;
+  for (int64_t rank = 0; rank < ranks(); ++rank) most = std::max(most, time(rank));
+  return most;
+}
+
 Balance BalanceState::result() const {
   Balance balance;
   balance.load = load_;
   balance.mean = mean_;
+  balance.seconds = seconds();
+  balance.whole.reserve(samples_.size());
   for (int64_t rank = 0; rank < ranks(); ++rank) {
-    balance.seconds = std::max(balance.seconds, time(rank));
     for (uint32_t item : whole_[static_cast<size_t>(rank)]) balance.whole.push_back({samples_[item], rank});
   }
   std::vector<const Ring*> rings;

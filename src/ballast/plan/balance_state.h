@@ -25,6 +25,8 @@ class BalanceState {
   // Every item in turn: whole on the least loaded rank with room where that stays below `limit` seconds, else as a ring on as few and as near ranks
   // as stay below it, or whatever comes nearest. The first `cut` items are cut in any case, over at least `least` ranks.
   bool place(double limit, size_t cut, int64_t least);
+  // Every item whole on the least loaded rank that has room for it. Gives up where a rank would need `worth` seconds.
+  bool place_whole(double worth = std::numeric_limits<double>::infinity());
 
   double cost(size_t item) const { return costs_[item]; }
   double member_cost(size_t item, int64_t members) const;
@@ -58,10 +60,12 @@ class BalanceState {
   double ring_link_s(uint32_t item, std::span<const int64_t> ranks);
   double ring_link_s(uint32_t item, int64_t members, int level);   // of any ring of so many members that spans a unit of the level
 
+  double seconds() const;   // of the slowest rank
   Balance result() const;
 
  private:
   static constexpr int64_t kWorkOfEach = 16, kWork = 65536;
+  void push_whole(uint32_t item, int64_t rank);   // behind all longer ones
   void change(int64_t rank, double load, int64_t tokens, double link_s);
   int64_t parts(uint32_t item) const;
   struct Candidate {

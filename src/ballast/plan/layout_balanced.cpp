@@ -89,11 +89,17 @@ Division divide(std::span<const SampleRef> samples, const LayoutLimits& limits, 
 }
 
 // This layout, or a simpler one that the same prediction says is faster: where links are slow and room is little, whole sequences in more micro-batches
-// than their tokens need, groups by length, or (where that is quick to lay out) everything over all ranks. Looked at only where there is something to gain.
-Layout fastest(Layout layout, std::span<const SampleRef> selection, const LayoutLimits& limits) {
-  const LayoutReport report = describe_layout(layout, limits);
-  double seconds = report.step_s;
-  if (seconds <= kPoor * report.lower_bound_s) return layout;   // a gain in the last percents would be paid for in bytes
+// than their tokens need, groups by length, or (where that is quick to lay out) everything over all ranks. Looked at only where there is something to gain:
+// a gain in the last percents would be paid for in bytes.
+Layout fastest(Layout layout, double predicted_s, std::span<const SampleRef> selection, const LayoutLimits& limits) {
+  std::vector<int64_t> lengths;
+  lengths.reserve(selection.size());
+  for (const SampleRef& sample : selection) lengths.push_back(sample.length);
+  std::sort(lengths.begin(), lengths.end());
+  const double enough_s = kPoor * lower_bound_s(lengths, limits.cost, limits.ranks);
+  if (predicted_s <= enough_s) return layout;
+  double seconds = describe_layout(layout, limits).step_s;
+  if (seconds <= enough_s) return layout;
   struct Simpler {
     Layout (*lay)(std::span<const SampleRef>, const LayoutLimits&);
     int64_t (*needs)(int64_t, const LayoutLimits&);   // absent: whole sequences
@@ -172,7 +178,7 @@ Layout lay_balanced(std::span<const SampleRef> selection, const LayoutLimits& li
     place_sequences(layout, static_cast<int64_t>(b), std::move(cuts), best.batches[b].whole, topology);
     if (best.remap) make_remap(layout, static_cast<int64_t>(b), topology);
   }
-  return wanted == Remap::Always ? layout : fastest(std::move(layout), selection, limits);
+  return wanted == Remap::Always ? layout : fastest(std::move(layout), best.seconds, selection, limits);
 }
 
 }  // namespace ballast

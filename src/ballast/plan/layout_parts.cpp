@@ -135,6 +135,13 @@ void place_sequences(Layout& layout, int64_t index, std::vector<CutSequence> cut
   std::stable_sort(cuts.begin(), cuts.end(), [](const CutSequence& a, const CutSequence& b) { return a.level > b.level; });
   std::vector<int64_t> slots(layout.ranks.size(), 0);
   const auto batch_of = [&](int64_t rank) -> MicroBatchLayout& { return layout.ranks[static_cast<size_t>(rank)][static_cast<size_t>(index)]; };
+  std::vector<size_t> parts(layout.ranks.size()), pieces(layout.ranks.size());
+  for (const CutSequence& cut : cuts) for (int64_t rank : cut.ranks) parts[static_cast<size_t>(rank)] += 1, pieces[static_cast<size_t>(rank)] += 2;
+  for (const WholeSequence& one : whole) pieces[static_cast<size_t>(one.rank)] += 1;
+  for (size_t r = 0; r < parts.size(); ++r) {
+    MicroBatchLayout& batch = batch_of(static_cast<int64_t>(r));
+    batch.cuts.reserve(parts[r]), batch.pieces.reserve(pieces[r]);
+  }
   for (size_t order = 0; order < cuts.size(); ++order) {
     cuts[order].order = static_cast<int64_t>(order);
     const auto cut = std::make_shared<const CutSequence>(std::move(cuts[order]));

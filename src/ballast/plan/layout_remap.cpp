@@ -44,6 +44,18 @@ void give_extra(std::span<const int64_t> held, int64_t base, int64_t extra, int 
   for (const Child& child : children) give_extra(held, base, child.extra, level - 1, child.begin, topology, shares);
 }
 
+// Calls visit(piece) for the parts of pieces in slots [slot, slot + count).
+template <class Visit>
+void each_of_slice(std::span<const Piece> pieces, int64_t slot, int64_t count, Visit&& visit) {
+  int64_t at = 0;
+  for (const Piece& piece : pieces) {
+    const int64_t begin = std::max(slot, at), end = std::min(slot + count, at + piece.length);
+    if (begin < end) visit(Piece{piece.sample, piece.begin + begin - at, end - begin, 0});
+    at += piece.length;
+    if (at >= slot + count) break;
+  }
+}
+
 struct Moved {
   TokenMove move;
   int level;
@@ -125,13 +137,7 @@ void append_joined(std::vector<Piece>& pieces, const Piece& piece) {
 
 std::vector<Piece> slice(std::span<const Piece> pieces, int64_t slot, int64_t count) {
   std::vector<Piece> result;
-  int64_t at = 0;
-  for (const Piece& piece : pieces) {
-    const int64_t begin = std::max(slot, at), end = std::min(slot + count, at + piece.length);
-    if (begin < end) result.push_back({piece.sample, piece.begin + begin - at, end - begin, 0});
-    at += piece.length;
-    if (at >= slot + count) break;
-  }
+  each_of_slice(pieces, slot, count, [&](const Piece& piece) { result.push_back(piece); });
   return result;
 }
 
@@ -145,11 +151,16 @@ void make_remap(Layout& layout, int64_t index, const Topology& topology) {
   const auto batch_of = [&](int64_t rank) -> MicroBatchLayout& { return layout.ranks[static_cast<size_t>(rank)][static_cast<size_t>(index)]; };
   // A rank keeps the first of its tokens, and its cut sequences stand first: what is sent are whole sequences as far as there are any.
   std::vector<int64_t> filled(held.size()), sent(held.size());
+  std::vector<size_t> leaving(held.size(), 1), arriving(held.size(), 1);   // runs, with the own one
+  for (const TokenMove& move : moves) ++arriving[static_cast<size_t>(move.from)], ++leaving[static_cast<size_t>(move.to)];
   for (size_t r = 0; r < held.size(); ++r) {
     MicroBatchLayout& batch = batch_of(static_cast<int64_t>(r));
     const int64_t kept = std::min(held[r], shares[r]);
     batch.attended = std::move(batch.pieces);
-    batch.pieces = kept == held[r] ? batch.attended : slice(batch.attended, 0, kept);
+    batch.pieces.clear();
+    batch.pieces.reserve(batch.attended.size() + leaving[r] - 1);
+    each_of_slice(batch.attended, 0, kept, [&](const Piece& piece) { batch.pieces.push_back(piece); });
+    batch.leave.reserve(leaving[r]), batch.arrive.reserve(arriving[r]);
     if (kept > 0) {
       batch.leave.push_back({static_cast<int64_t>(r), 0, kept});
       batch.arrive.push_back({static_cast<int64_t>(r), 0, kept});
@@ -161,7 +172,7 @@ void make_remap(Layout& layout, int64_t index, const Topology& topology) {
     MicroBatchLayout& to = batch_of(move.to);
     int64_t& slot = sent[static_cast<size_t>(move.from)];
     int64_t& place = filled[static_cast<size_t>(move.to)];
-    for (const Piece& piece : slice(from.attended, slot, move.count)) append_joined(to.pieces, piece);
+    each_of_slice(from.attended, slot, move.count, [&](const Piece& piece) { append_joined(to.pieces, piece); });
     from.arrive.push_back({move.to, slot, move.count});
     to.leave.push_back({move.from, place, move.count});
     slot += move.count;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "ballast/plan/layout_parts.h"
@@ -65,6 +66,13 @@ double attention_s(const MicroBatchLayout& batch, const SequenceCost& cost) {
   for (const CutPart& part : batch.cuts) if (part.member >= 0) seconds += cost.attention_s(part.cut->length, part.cut->members());
   for (const Piece& piece : batch.whole_pieces()) seconds += cost.attention_s(piece.length + piece.padding);
   return seconds;
+}
+
+double lower_bound_s(std::span<const int64_t> lengths, const SequenceCost& cost, int64_t ranks) {
+  const auto tokens = static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
+  double seconds = static_cast<double>(cost.layer_count()) * tokens * cost.linear.least_rate(tokens);
+  for (const int64_t length : lengths) seconds += cost.least_attention_s(length);
+  return seconds / static_cast<double>(ranks);
 }
 
 LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
@@ -140,10 +148,8 @@ LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits) {
   }
   report.cost_imbalance = mean_cost > 0 ? most_cost / mean_cost : 1;
   report.token_imbalance = report.slots > 0 ? most_slots * ranks / static_cast<double>(report.slots) : 1;
-  const auto all_tokens = static_cast<double>(report.tokens);
-  report.lower_bound_s = static_cast<double>(cost.layer_count()) * all_tokens * cost.linear.least_rate(all_tokens) / ranks;
   std::sort(lengths.begin(), lengths.end());   // sums in one order are equal
-  for (const int64_t length : lengths) report.lower_bound_s += cost.least_attention_s(length) / ranks;
+  report.lower_bound_s = lower_bound_s(lengths, cost, static_cast<int64_t>(layout.ranks.size()));
   for (size_t level = 0; level < levels; ++level) {
     if (exposed[level].empty()) continue;
     const int64_t from = report.hidden_from[level];

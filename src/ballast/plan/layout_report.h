@@ -1,5 +1,6 @@
 #pragma once
 // What a layout is predicted to cost: seconds of every rank by kind of work, bytes by level, how even it is, and what would hide its rings.
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct LayoutReport {
 };
 // Of one rank in one micro-batch: its parts of cut sequences and its whole ones, a padded row with its padding.
 double attention_s(const MicroBatchLayout& batch, const SequenceCost& cost);
+// LayoutReport::lower_bound_s of sequences of these lengths, growing, on so many ranks.
+double lower_bound_s(std::span<const int64_t> lengths, const SequenceCost& cost, int64_t ranks);
 LayoutReport describe_layout(const Layout& layout, const LayoutLimits& limits);
 
 // By level: the length from which attention hides the transfers of a sequence that all ranks of a unit of the level share (arXiv 2509.21841:
