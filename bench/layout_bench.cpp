@@ -4,8 +4,8 @@
 #include <cmath>
 #include <random>
 
-#include "ballast/plan/layout_policies.h"
-#include "ballast/plan/layout_report.h"
+#include "ballast/layout/policies.h"
+#include "ballast/layout/report.h"
 
 namespace {
 

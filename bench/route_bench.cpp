@@ -7,7 +7,7 @@
 
 #include "ballast/comm/communicator.h"
 #include "ballast/engine/engine.h"
-#include "ballast/plan/layout_policies.h"
+#include "ballast/layout/policies.h"
 
 namespace ballast {
 namespace {

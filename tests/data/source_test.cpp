@@ -7,7 +7,7 @@
 
 #include "ballast/base/error.h"
 #include "ballast/data/batch.h"
-#include "ballast/plan/layout_policies.h"
+#include "ballast/layout/policies.h"
 #include "data/byte_tokenizer.h"
 
 namespace ballast {

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "ballast/base/check.h"
-#include "ballast/plan/route.h"
-#include "tests/plan/random_layout.h"
+#include "ballast/layout/route.h"
+#include "tests/layout/random_layout.h"
 
 namespace ballast::testing {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "ballast/engine/engine.h"
-#include "ballast/plan/layout_policies.h"
-#include "ballast/plan/summary.h"
+#include "ballast/graph/summary.h"
+#include "ballast/layout/policies.h"
 
 namespace ballast::testing {
 

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "ballast/base/check.h"
-#include "ballast/plan/step_graph.h"
 
 namespace ballast {
 

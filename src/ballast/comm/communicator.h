@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "ballast/plan/tags.h"
 #include "ballast/plan/topology.h"
 
 namespace ballast {
@@ -20,9 +21,6 @@ struct Receive { int64_t from; void* data; int64_t bytes; };
 
 // What a blocking call is about, for the watchdog's message: "reduce block.3, op 117".
 struct Purpose { std::string what; uint64_t sequence = 0; };
-
-// Tags of exchanges are below this; the control plane uses those above (c10d's tags are 31 bits).
-constexpr uint64_t kTagLimit = uint64_t{1} << 30;
 
 class Communicator {
  public:

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ballast/base/config.h"
-#include "ballast/plan/layout_policies.h"
+#include "ballast/layout/policies.h"
 #include "ballast/plan/optimizer_spec.h"
 #include "ballast/plan/placement.h"
 #include "ballast/plan/schedule_lr.h"

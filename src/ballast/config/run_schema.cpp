@@ -1,6 +1,6 @@
 // The table of all keys of a run: the one place where a key, its default, its unit and its meaning are written.
 #include "ballast/config/run_config.h"
-#include "ballast/plan/layout_policies.h"
+#include "ballast/layout/policies.h"
 
 namespace ballast {
 

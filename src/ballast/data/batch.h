@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ballast/data/source.h"
-#include "ballast/plan/layout.h"
+#include "ballast/layout/layout.h"
 
 namespace ballast {
 

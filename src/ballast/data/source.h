@@ -8,7 +8,7 @@
 
 #include "ballast/data/prepare.h"
 #include "ballast/data/sample_windows.h"
-#include "ballast/plan/selection.h"
+#include "ballast/layout/selection.h"
 
 namespace ballast {
 

@@ -10,10 +10,10 @@
 #include "ballast/comm/communicator.h"
 #include "ballast/engine/lanes.h"
 #include "ballast/engine/memory.h"
+#include "ballast/graph/build_step.h"
+#include "ballast/graph/timeline.h"
 #include "ballast/model/segments.h"
 #include "ballast/optim/flat_optimizer.h"
-#include "ballast/plan/build_step.h"
-#include "ballast/plan/timeline.h"
 
 namespace ballast {
 

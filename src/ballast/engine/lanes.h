@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "ballast/plan/step_graph.h"
+#include "ballast/graph/step_graph.h"
 
 namespace ballast {
 

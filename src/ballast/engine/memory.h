@@ -5,8 +5,8 @@
 
 #include <vector>
 
+#include "ballast/graph/shards.h"
 #include "ballast/model/segments.h"
-#include "ballast/plan/shards.h"
 
 namespace ballast {
 

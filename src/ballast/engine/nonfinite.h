@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/plan/shards.h"
+#include "ballast/graph/shards.h"
 
 namespace ballast {
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "ballast/base/units.h"
-#include "ballast/plan/table_split.h"
+#include "ballast/graph/table_split.h"
 
 namespace ballast {
 

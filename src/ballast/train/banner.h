@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/plan/summary.h"
+#include "ballast/graph/summary.h"
 
 namespace ballast {
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "ballast/plan/layout_report.h"
+#include "ballast/layout/report.h"
 
 namespace ballast {
 

@@ -30,7 +30,7 @@ struct StepMetrics {
   double mfu = 0;                        // 0..1
   double communication_share = 0;        // of the step in which a rank waited for links alone, mean over ranks
   double data_wait_share = 0;
-  double imbalance = 1;                  // predicted cost of the most loaded rank / mean (plan/layout_report.h)
+  double imbalance = 1;                  // predicted cost of the most loaded rank / mean (layout/report.h)
   double token_imbalance = 1;            // most token slots of a rank / mean
   double padding_share = 0;              // token slots that hold nothing
   int64_t micro_batches = 1;

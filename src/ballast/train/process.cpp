@@ -15,8 +15,8 @@
 #include "ballast/base/log.h"
 #include "ballast/comm/agreement.h"
 #include "ballast/comm/bootstrap.h"
-#include "ballast/comm/processes.h"
 #include "ballast/comm/launcher.h"
+#include "ballast/comm/processes.h"
 #include "ballast/kernel/allocator.h"
 
 namespace ballast {

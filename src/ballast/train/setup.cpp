@@ -8,16 +8,16 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "ballast/plan/cost_curves.h"
-#include "ballast/plan/placement_groups.h"
-#include "ballast/plan/summary.h"
-#include "ballast/train/machine.h"
 #include "ballast/base/check.h"
 #include "ballast/base/error.h"
 #include "ballast/base/files.h"
 #include "ballast/base/log.h"
 #include "ballast/data/foreign_store.h"
+#include "ballast/graph/summary.h"
+#include "ballast/layout/cost_curves.h"
 #include "ballast/model/initialize.h"
+#include "ballast/plan/placement_groups.h"
+#include "ballast/train/machine.h"
 #include "ballast/train/progress.h"
 #include "ballast/train/run_folder.h"
 

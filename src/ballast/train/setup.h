@@ -7,9 +7,9 @@
 #include "ballast/data/batch.h"
 #include "ballast/data/source.h"
 #include "ballast/engine/engine.h"
+#include "ballast/graph/shards.h"
+#include "ballast/layout/policies.h"
 #include "ballast/model/model_folder.h"
-#include "ballast/plan/layout_policies.h"
-#include "ballast/plan/shards.h"
 
 namespace ballast {
 

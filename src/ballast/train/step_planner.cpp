@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "ballast/base/check.h"
-#include "ballast/plan/layout_report.h"
+#include "ballast/layout/report.h"
 
 namespace ballast {
 

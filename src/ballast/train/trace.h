@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ballast/plan/timeline.h"
+#include "ballast/graph/timeline.h"
 
 namespace ballast {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "ballast/checkpoint/checkpoint.h"
-#include "ballast/plan/summary.h"
+#include "ballast/graph/summary.h"
 #include "ballast/train/machine.h"
 #include "ballast/train/metrics.h"
 #include "ballast/train/progress.h"

@@ -9,7 +9,7 @@
 
 #include "ballast/base/error.h"
 #include "ballast/base/units.h"
-#include "ballast/plan/layout_report.h"
+#include "ballast/layout/report.h"
 #include "ballast/plan/permutation.h"
 #include "ballast/train/verb_bench.h"
 

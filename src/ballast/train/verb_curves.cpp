@@ -8,7 +8,7 @@
 
 #include "ballast/base/log.h"
 #include "ballast/comm/link_probe.h"
-#include "ballast/plan/cost_curves.h"
+#include "ballast/layout/cost_curves.h"
 #include "ballast/train/median.h"
 #include "ballast/train/process.h"
 #include "ballast/train/setup.h"

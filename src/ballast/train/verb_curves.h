@@ -1,5 +1,5 @@
 #pragma once
-// ballast doctor --curves: measures what layouts reckon with on this machine, and prints the file that data.sequence.curves names (plan/cost_curves.h).
+// ballast doctor --curves: measures what layouts reckon with on this machine, and prints the file that data.sequence.curves names (layout/cost_curves.h).
 #include <string>
 #include <vector>
 

@@ -6,8 +6,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "ballast/comm/bootstrap.h"
 #include "ballast/base/units.h"
+#include "ballast/comm/bootstrap.h"
 #include "ballast/kernel/allocator.h"
 #include "ballast/train/commands.h"
 #include "ballast/train/machine.h"
