@@ -163,6 +163,15 @@ TEST(Placement, PresetsStandForTables) {
   EXPECT_EQ(text("topo(pair, node, refresh=int8, reduce_on=int4)"),
             text("{weights: pair, secondary: {shard: node, storage: int8}, gradients: node, optimizer: world, wire: {forward: int8, reduce: {codec: int4, up_to: node}, "
                  "reduce_on: int4, refresh: int8}}"));
+  EXPECT_EQ(text("zeropp(node, block=64)"), text("{weights: world, secondary: node, gradients: world, optimizer: world, wire: {forward: int8, "
+                                                 "reduce: [{codec: int4, block: 64, up_to: world}, {codec: int4, block: 64, up_to: node}]}}"));
+  EXPECT_EQ(text("topo(pair, node, feedback=true, reduce=int8)"),
+            text("{weights: pair, secondary: {shard: node, storage: int8}, gradients: node, optimizer: world, wire: {forward: int8, "
+                 "reduce: {codec: int8, feedback: true, up_to: node}, reduce_on: native, refresh: native}}"));
+  EXPECT_EQ(text("zeropp(node, block=256, feedback=false)"), text("zeropp(node)"));
+  EXPECT_THROW(text("zeropp(node, reduce=native, block=64)"), Error);
+  EXPECT_THROW(text("hpz(node, block=64)"), Error);
+  EXPECT_THROW(text("zeropp(node, block=63)"), Error);
   EXPECT_EQ(split_placements("zeropp(node), topo(pair,node),mics(node)"), (std::vector<std::string>{"zeropp(node)", "topo(pair,node)", "mics(node)"}));
 }
 

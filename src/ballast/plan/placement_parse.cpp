@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <set>
 
 #include "ballast/base/error.h"
 #include "ballast/base/units.h"
@@ -15,7 +16,8 @@ namespace ballast {
 
 namespace {
 
-// A strategy as the table that it stands for, with $NAME where an argument goes. Adding a strategy of this kind is adding a row.
+// A strategy as the table that it stands for, with $NAME where an argument goes, and ?NAME for an entry that stands there only if it is given. Adding a
+// strategy of this kind is adding a row.
 struct Preset {
   const char* name;
   std::vector<const char*> levels;                             // arguments by position: names of levels
@@ -31,12 +33,12 @@ const std::vector<Preset>& presets() {
       {"hsdp", {"L"}, {}, "{weights: $L, gradients: $L, optimizer: $L}"},
       {"mics", {"L"}, {}, "{weights: $L, gradients: $L, optimizer: $L}"},
       {"hpz", {"L"}, {}, "{weights: world, secondary: $L, gradients: world, optimizer: world}"},
-      {"zeropp", {"L"}, {{"forward", "int8"}, {"reduce", "int4"}},
+      {"zeropp", {"L"}, {{"forward", "int8"}, {"reduce", "int4"}, {"block", "256"}, {"feedback", "false"}},
        "{weights: world, secondary: $L, gradients: world, optimizer: world,"
-       " wire: {forward: $forward, reduce: [{codec: $reduce, up_to: world}, {codec: $reduce, up_to: $L}]}}"},
-      {"topo", {"L0", "L1"}, {{"secondary", "$L1"}, {"forward", "int8"}, {"reduce", "int4"}, {"reduce_on", "native"}, {"refresh", "native"}},
+       " wire: {forward: $forward, reduce: [{codec: $reduce?block?feedback, up_to: world}, {codec: $reduce?block?feedback, up_to: $L}]}}"},
+      {"topo", {"L0", "L1"}, {{"secondary", "$L1"}, {"forward", "int8"}, {"reduce", "int4"}, {"block", "256"}, {"feedback", "false"}, {"reduce_on", "native"}, {"refresh", "native"}},
        "{weights: $L0, secondary: {shard: $secondary, storage: int8}, gradients: $L1, optimizer: world,"
-       " wire: {forward: $forward, reduce: {codec: $reduce, up_to: $L1}, reduce_on: $reduce_on, refresh: $refresh}}"},
+       " wire: {forward: $forward, reduce: {codec: $reduce?block?feedback, up_to: $L1}, reduce_on: $reduce_on, refresh: $refresh}}"},
   };
   return all;
 }
@@ -248,6 +250,7 @@ Placement parse_placement_preset(const std::string& text, const Topology& topolo
         .expected(preset.levels.empty() ? usage_of(preset) : fmt::format("{} with levels of {}", usage_of(preset), topology.text()));
   };
   std::map<std::string, std::string> values(preset.options.begin(), preset.options.end());
+  std::set<std::string> given;
   size_t position = 0;
   if (has_arguments) {
     const std::string inside = trimmed(whole.substr(open + 1, whole.size() - open - 2));
@@ -263,6 +266,7 @@ Placement parse_placement_preset(const std::string& text, const Topology& topolo
       const auto option = values.find(trimmed(argument.substr(0, equal)));
       const auto is_option = [&](const auto& one) { return option->first == one.first; };
       if (option == values.end() || std::none_of(preset.options.begin(), preset.options.end(), is_option)) refuse(fmt::format("has no option '{}'", printable(argument)));
+      given.insert(option->first);
       option->second = trimmed(argument.substr(equal + 1));
       if (option->second.find_first_of("{}[]:,&*#") != std::string::npos || option->second.empty()) refuse(fmt::format("cannot take '{}'", printable(argument)));
     }
@@ -272,13 +276,16 @@ Placement parse_placement_preset(const std::string& text, const Topology& topolo
   for (int pass = 0; pass < 2; ++pass) {  // a default may itself name a level
     std::string filled;
     for (size_t at = 0; at < table.size();) {
-      if (table[at] != '$') {
+      const char mark = table[at];
+      if (mark != '$' && mark != '?') {
         filled += table[at++];
         continue;
       }
       size_t end = at + 1;
       while (end < table.size() && (std::isalnum(static_cast<unsigned char>(table[end])) || table[end] == '_')) ++end;
-      filled += values.at(table.substr(at + 1, end - at - 1));
+      const std::string argument = table.substr(at + 1, end - at - 1);
+      if (mark == '$') filled += values.at(argument);
+      if (mark == '?' && given.contains(argument)) filled += fmt::format(", {}: {}", argument, values.at(argument));
       at = end;
     }
     table = filled;
